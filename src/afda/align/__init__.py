@@ -1,0 +1,46 @@
+"""Ways of aligning the features of labelled and unlabelled images, one file each; a new file is a new alignment."""
+
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from afda import ramps
+from afda.choices import Choice
+
+
+class Alignment(nn.Module):
+    """Draws the features of labelled and unlabelled images together.
+
+    Calling it gives the term that f minimises, weighted by `mu`; `step` first lets an opponent learn, if there is one.
+    `labelled` is a mask over the rows of `features`.
+    """
+
+    def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
+        raise NotImplementedError
+
+    def step(self, features: Tensor, labelled: Tensor, **rates: float) -> None:
+        """One update of the opponent on features that carry no gradient."""
+
+    def joint_parameters(self) -> list[nn.Parameter]:
+        """Parameters to be trained by the optimiser of f and g."""
+        return []
+
+    accuracy: Tensor | None = None
+    """The opponent's balanced accuracy in the latest pass; 0.5 is chance."""
+
+
+class Align(Choice):
+    """An alignment by name, and how its weight mu grows."""
+
+    shelf: ClassVar[str] = "align"
+
+    weight: float = Field(1.0, ge=0, description="the weight that mu rises to")
+    gamma: float = Field(10.0, gt=0, description="how fast mu rises: weight * tanh(gamma t / 2)")
+
+    def mu(self, t: float) -> float:
+        """mu at progress t in [0, 1]."""
+        return self.weight * ramps.mu(t, self.gamma)
+
+    def build(self, features: int) -> Alignment:
+        raise NotImplementedError

@@ -1,0 +1,75 @@
+"""The paper's alignment: a discriminator d learns to tell labelled from unlabelled features, f learns to confuse it."""
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from afda import losses
+from afda.align import Align, Alignment
+
+
+class Adversarial(Align):
+    """The paper's: d and f are updated in turn, d to tell the features apart, f to make them alike."""
+
+    form: Literal["minimax", "inverted", "unlabelled-only"] = Field(
+        "minimax",
+        description="f's loss: Eq. 4 as printed; with d's labels swapped; as printed with only unlabelled features moving",
+    )
+    hidden: int = Field(1024, gt=0, description="units of each of d's two hidden layers")
+    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
+
+    def build(self, features: int) -> "AdversarialAlignment":
+        return AdversarialAlignment(features, **self.model_dump(exclude={"name"}))
+
+
+class AdversarialAlignment(Alignment):
+    """The paper's alignment as a part of anybody's training loop.
+
+    Each step, call `step(features.detach(), labelled)` to update d, then add `mu * align(features, labelled)` to the
+    loss of f. Keyword arguments are the fields of `Adversarial`.
+    """
+
+    def __init__(self, features: int, **choices: Any) -> None:
+        super().__init__()
+        choices.pop("name", None)
+        self.choices = Adversarial(**choices)
+        self.d = discriminator(features, self.choices.hidden)
+        self.optimizer = torch.optim.Adam(self.d.parameters(), lr=self.choices.learning_rate or 5e-4, fused=True)
+
+    def step(
+        self, features: Tensor, labelled: Tensor, *, learning_rate: float | None = None, beta1: float | None = None
+    ) -> None:
+        """d's gradient ascent on L_Adv. Its loss is never scaled by mu."""
+        group = self.optimizer.param_groups[0]
+        if learning_rate is not None:
+            group["lr"] = learning_rate
+        if beta1 is not None:
+            group["betas"] = (beta1, group["betas"][1])
+        scores = self.d(features.detach()).squeeze(1)
+        self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
+        self.optimizer.zero_grad()
+        (-losses.adversarial(scores, labelled)).backward()
+        self.optimizer.step()
+
+    def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
+        """mu times f's loss against the current d; no gradient is computed for d."""
+        if self.choices.form == "unlabelled-only":
+            features = torch.where(labelled[:, None], features.detach(), features)
+        self.d.requires_grad_(False)
+        scores = self.d(features).squeeze(1)
+        self.d.requires_grad_(True)
+        loss = losses.inverted_adversarial if self.choices.form == "inverted" else losses.adversarial
+        return mu * loss(scores, labelled)
+
+
+def discriminator(features: int, hidden: int) -> nn.Sequential:
+    """Three layers with ReLU between and no normalisation; its sigmoid is left to the loss, which takes logits."""
+    return nn.Sequential(
+        nn.Linear(features, hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, 1),
+    )

@@ -1,0 +1,123 @@
+"""h = g o f: a feature extractor and a linear classifier, and the layers whose hidden state semi-supervised code must own."""
+
+import math
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from afda.choices import Choice
+
+
+class Output(NamedTuple):
+    """What one pass gives: logits and the features before g; `second` are the logits of a second head, if there is one."""
+
+    logits: Tensor
+    features: Tensor
+    second: Tensor | None = None
+
+    def rows(self, part: slice) -> "Output":
+        return Output(*(t if t is None else t[part] for t in self))
+
+
+class BatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch normalisation of maps or vectors that moves its running statistics only in passes that say `track`."""
+
+    track = False
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and not self.track:
+            return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
+        return super().forward(x)
+
+
+class Dropout(nn.Module):
+    """Element-wise dropout, with p rounded to 1/256.
+
+    The mask depends on the random state and the shape alone, so a pass repeated from the same state drops the same
+    elements in any precision. Eight elements share one random number, which is what makes it cheap on a CPU.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.threshold = round(256 * p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.threshold == 0:
+            return x
+        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        kept = words.view(torch.uint8).as_strided(x.shape, x.stride()) >= self.threshold
+        return x * kept.to(x.dtype).mul_(256 / (256 - self.threshold))
+
+
+class Classifier(nn.Module):
+    """h = g o f. A pass returns logits and features, and moves BatchNorm's running statistics only if told to `track`."""
+
+    def __init__(self, f: nn.Module, features: int, classes: int, *, heads: int = 1, top_norm: bool = False) -> None:
+        super().__init__()
+        self.f = f
+        self.g = nn.Linear(features, classes)
+        self.g_norm = BatchNorm(classes, eps=1e-6, momentum=0.01) if top_norm else None
+        self.g_second = nn.Linear(features, classes) if heads == 2 else None
+        self.features = features
+
+    def forward(self, x: Tensor, track: bool = False) -> Output:
+        for module in self.modules():
+            if isinstance(module, BatchNorm):
+                module.track = track
+        features = self.f(x)
+        if features.dtype == torch.bfloat16:
+            features = features.float()
+        # g costs nothing, and everything that is compared or differenced comes after it: full precision.
+        with torch.autocast(x.device.type, enabled=False):
+            logits = self.g(features)
+            if self.g_norm is not None:
+                logits = self.g_norm(logits)
+            return Output(logits, features, self.g_second(features) if self.g_second is not None else None)
+
+    def linear(self) -> tuple[Tensor, Tensor]:
+        """W and b of g as it acts in evaluation, with a normalisation of the logits folded in."""
+        weight, bias = self.g.weight.detach(), self.g.bias.detach()
+        if self.g_norm is None:
+            return weight, bias
+        norm = self.g_norm
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = (norm.weight / (norm.running_var + norm.eps).sqrt()).detach()
+        return weight * scale[:, None], (bias - norm.running_mean) * scale + norm.bias.detach()
+
+
+class Net(Choice):
+    """A network by name. Its fields are its sizes; `build` makes the classifier with fresh weights."""
+
+    shelf: ClassVar[str] = "nets"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
+        """A classifier of inputs of this shape, initialised from torch's global random state."""
+        raise NotImplementedError
+
+
+def he_truncated(module: nn.Module) -> None:
+    """He initialisation by fan-in from a truncated normal, as in the code of Miyato et al. (2018)."""
+    if isinstance(module, nn.Conv2d | nn.Linear):
+        std = math.sqrt(1.3 * 2 / module.weight[0].numel())
+        nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def he_by_fan_out(module: nn.Module) -> None:
+    """Convolutions from N(0, 2 / (k k out)), as residual networks are usually begun."""
+    if isinstance(module, nn.Conv2d):
+        nn.init.normal_(module.weight, std=math.sqrt(2 / (module.kernel_size[0] ** 2 * module.out_channels)))
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def scaled(channels: int, width: float) -> int:
+    """A channel count times a width factor, at least 1."""
+    return max(1, round(channels * width))

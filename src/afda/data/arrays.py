@@ -1,0 +1,170 @@
+"""The user's own data, as numpy arrays or as an .npz file of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from afda.data.download import checksums
+from afda.data.images import UNLABELLED, DataSet, Images, Preparation
+from afda.errors import UserError
+
+KEYS = ("x", "y", "x_test", "y_test", "x_val", "y_val", "classes")
+NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED}
+
+
+def load(path: str | Path) -> DataSet:
+    """The data set in an .npz file whose arrays have the names, and the meaning, of the arguments of `from_arrays`."""
+    path = Path(path)
+    files = {path.name: checksums(path).sha256}
+    arrays = _read(path)
+    if missing := [key for key in ("x", "y") if key not in arrays]:
+        raise UserError(f"{path} has no array {missing[0]!r}; save it with np.savez(path, x=images, y=labels).")
+    return replace(from_arrays(**arrays, name=path.stem), files=files)
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    x_test: Any = None,
+    y_test: Any = None,
+    x_val: Any = None,
+    y_val: Any = None,
+    classes: Any = None,
+    name: str = "arrays",
+) -> DataSet:
+    """The data set of images or vectors `x` and labels `y`, which are -1 (or "" among names) where there is none."""
+    pixels, labels = _pixels(x, "x"), _labels(y, "y")
+    names, known = _classes(labels, classes)
+    train = Images(pixels, _indices(labels, known, "y"))
+    if absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]:
+        raise UserError(f"The class {absent[0]!r} has no labelled image in y; label at least one.")
+
+    def held_out(x: Any, y: Any, part: str) -> Images | None:
+        if x is None and y is None:
+            return None
+        if x is None or y is None:
+            raise UserError(f"Give both x_{part} and y_{part}, or neither.")
+        images = Images(_pixels(x, f"x_{part}"), _indices(_labels(y, f"y_{part}"), known, f"y_{part}"))
+        if images.shape != train.shape:
+            raise UserError(f"Images in x_{part} must have the shape of those in x.")
+        if (images.y == UNLABELLED).any():
+            raise UserError(f"Every image in x_{part} needs a label; y_{part} lacks some.")
+        return images
+
+    return DataSet(
+        name=name,
+        classes=names,
+        train=train,
+        test=held_out(x_test, y_test, "test"),
+        val=held_out(x_val, y_val, "val"),
+        preparation=_preparation(train.shape),
+        balanced=False,
+    )
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+            return {key: held[key] for key in KEYS if key in held.files}
+    except MemoryError as error:
+        raise UserError(f"{path} does not fit into memory; give a smaller file.") from error
+    except Exception as error:  # on a damaged file zipfile and numpy raise almost anything
+        raise UserError(
+            f"{path} is not a readable .npz file of plain arrays; save it with np.savez(path, x=images, y=labels)."
+        ) from error
+
+
+def _pixels(x: Any, key: str) -> Tensor:
+    """Images as uint8 `(n, c, h, w)`, or vectors as float32 `(n, d)`, copied."""
+    x = np.asarray(x)
+    if x.ndim not in (2, 3, 4):
+        raise UserError(
+            f"{key} has the shape {x.shape}; give images (n, h, w) or (n, h, w, channels), or vectors (n, d)."
+        )
+    if not x.size:
+        raise UserError(f"{key} is empty (its shape is {x.shape}); give at least one image.")
+    if x.ndim == 2:
+        return torch.from_numpy(_finite(x, key))
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.shape[-1] not in (1, 3, 4):
+        raise UserError(
+            f"{key} has {x.shape[-1]} channels; give images (n, h, w, channels) with 1, 3 or 4 channels, last."
+        )
+    return torch.from_numpy(_bytes(x, key).transpose(0, 3, 1, 2).copy())
+
+
+def _finite(x: np.ndarray, key: str) -> np.ndarray:
+    if x.dtype.kind not in "buif":
+        raise UserError(f"{key} holds {x.dtype} values; give vectors of real numbers.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        vectors = x.astype(np.float32)
+    if not np.isfinite(vectors).all():
+        raise UserError(f"{key} has values that are not finite in float32; remove or replace them.")
+    return vectors
+
+
+def _bytes(x: np.ndarray, key: str) -> np.ndarray:
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind != "f":
+        raise UserError(f"{key} holds {x.dtype} pixels; give uint8 from 0 to 255, or floats from 0 to 1.")
+    if not ((x >= 0) & (x <= 1)).all():
+        raise UserError(
+            f"{key} has float pixels outside 0 to 1; divide them so that they fit, or convert them to uint8."
+        )
+    return np.round(x.astype(np.float32) * 255).astype(np.uint8)
+
+
+def _labels(y: Any, key: str) -> list[Any]:
+    y = np.asarray(y)
+    if y.shape not in ((y.size,), (y.size, 1)):
+        raise UserError(f"{key} has the shape {y.shape}; give one label per image, as (n,).")
+    if y.dtype.kind not in "iuU":
+        raise UserError(f"{key} holds {y.dtype} values; give labels as whole numbers or as names.")
+    if y.dtype.kind == "i" and y.size and y.min() < UNLABELLED:
+        raise UserError(f"{key} has the label {y.min()}; give labels from 0 up, and {UNLABELLED} for none.")
+    return y.ravel().tolist()
+
+
+def _classes(labels: Sequence[Any], classes: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """The classes' names, and the number of the class behind each label."""
+    if classes is None:
+        known = sorted(set(labels) - NO_LABEL.keys())
+        names = tuple(map(str, known))
+    else:
+        names = _names(classes)
+        known = list(names if labels and isinstance(labels[0], str) else range(len(names)))
+    if len(names) < 2:
+        raise UserError(f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}.")
+    return names, {label: number for number, label in enumerate(known)}
+
+
+def _names(classes: Any) -> tuple[str, ...]:
+    classes = np.asarray(classes)
+    names = tuple(map(str, classes.ravel().tolist()))
+    if classes.ndim != 1 or classes.dtype.kind not in "iuU" or len(set(names)) < len(names) or "" in names:
+        raise UserError("The array 'classes' must be a list of different names.")
+    return names
+
+
+def _indices(labels: Sequence[Any], known: dict[Any, int], key: str) -> Tensor:
+    if strange := set(labels) - known.keys() - NO_LABEL.keys():
+        which = "is not one of the classes" if key == "y" else "no image in y has"
+        raise UserError(f"{key} has the label {min(strange)!r}, which {which}.")
+    numbers = known | NO_LABEL
+    return torch.tensor([numbers[label] for label in labels], dtype=torch.int64)
+
+
+def _preparation(shape: tuple[int, ...]) -> Preparation:
+    if len(shape) == 1:
+        return Preparation(normalise="standard", shift=0)
+    side = min(shape[1:])
+    # Reflection cannot bring in more pixels than there are beyond the border's own.
+    return Preparation(normalise="centre", shift=min(1 if side < 16 else 2, side - 1))

@@ -1,0 +1,197 @@
+"""Files of published data sets: found in the user's data folder, or fetched into it once and checked."""
+
+import hashlib
+import os
+import sys
+import tarfile
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+from shutil import copyfileobj
+from typing import IO, BinaryIO, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from afda.errors import UserError
+
+TIMEOUT = 20.0
+CHUNK = 1 << 18
+LARGEST_MEMBER = 1 << 28
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file as its publisher offers it."""
+
+    name: str
+    url: str
+    md5: str
+
+
+class Checksums(NamedTuple):
+    """The two checksums of one file: MD5 is what publishers give, SHA-256 is what we record."""
+
+    md5: str
+    sha256: str
+
+
+class Fetched(NamedTuple):
+    """Where files are by name, their SHA-256, and what the user should know about them."""
+
+    paths: dict[str, Path]
+    files: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def data_folder() -> Path:
+    """The folder that holds all data sets: $AFDA_DATA, or one in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    return Path(os.path.expanduser(os.environ.get("AFDA_DATA") or os.path.join(cache, "afda"))).absolute()
+
+
+def checksums(path: Path) -> Checksums:
+    """Both checksums of a file, read once."""
+    md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                md5.update(chunk)
+                sha256.update(chunk)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({_reason(error)}); make it a readable file.") from error
+    return Checksums(md5.hexdigest(), sha256.hexdigest())
+
+
+def fetch(wanted: Sequence[Remote], folder: Path, *elsewhere: Path) -> Fetched:
+    """Find each file in `folder` or `elsewhere`, and download those that are in neither to `folder`."""
+
+    def find(file: Remote) -> Path:
+        places = [place / file.name for place in (folder, *elsewhere)]
+        return next(filter(os.path.exists, places), places[0])
+
+    paths, files, notes = {}, {}, []
+    for file in wanted:
+        path = paths[file.name] = find(file)
+        try:
+            sums = checksums(path) if os.path.exists(path) else _download(file, path)
+        except (OSError, HTTPException) as error:
+            missing = [f.name for f in wanted if not os.path.exists(find(f))]
+            it, they = ("it", "it") if len(missing) == 1 else ("them", "they")
+            raise UserError(
+                f"Put {_listed(missing)} into {folder}, or set AFDA_DATA to the folder that has {it}; "
+                f"{they} could not be downloaded ({_reason(error)})."
+            ) from error
+        files[file.name] = sums.sha256
+        if sums.md5 != file.md5:
+            notes.append(f"{file.name} is not the published file byte for byte (MD5 {sums.md5}, published {file.md5}).")
+    return Fetched(paths, files, tuple(notes))
+
+
+def unpack(archive: Path, folder: Path, names: Collection[str], limit: int = LARGEST_MEMBER) -> None:
+    """Copy the regular files with these names out of a tar archive, wherever in it they are, straight into `folder`."""
+    left = set(names)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(archive) as tar:
+            while left and (member := tar.next()):
+                name = PurePosixPath(member.name).name
+                if name not in left or not member.isreg():
+                    continue
+                if member.size > limit:
+                    raise tarfile.TarError(f"{name} is larger than {limit:,} bytes")
+                content = tar.extractfile(member)
+                assert content is not None  # only links and folders have none
+                _write(content, folder / name)
+                left.remove(name)
+        if left:
+            raise tarfile.TarError(f"it lacks {_listed(sorted(left))}")
+    except (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError, ValueError, MemoryError) as error:
+        raise UserError(
+            f"{archive} could not be unpacked into {folder} ({_reason(error)}); delete it to download it again."
+        ) from error
+
+
+def _write(content: IO[bytes], path: Path) -> None:
+    # The process id keeps two runs that unpack at once from writing to the same file.
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as out:
+            copyfileobj(content, out, CHUNK)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _download(file: Remote, path: Path) -> Checksums:
+    """Download a file, going on from where an earlier attempt stopped, and check it before giving it its name."""
+    part = path.with_name(f"{path.name}.part")
+    have = part.stat().st_size if part.exists() else 0
+    request = Request(file.url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urlopen(request, timeout=TIMEOUT) as answer:
+            have = have if answer.status == 206 else 0
+            with _appending(part, have) as out:
+                _receive(answer, out, file, have)
+    except HTTPError as error:
+        error.close()
+        if not (have and error.code == 416):  # 416: nothing is left to send, so the part may be the whole
+            raise
+    sums = checksums(part)
+    if sums.md5 != file.md5:
+        part.unlink()
+        raise UserError(
+            f"{file.name} was downloaded and deleted again, as its checksum is not the published one; "
+            f"try again later or put the file into {path.parent} yourself."
+        )
+    part.replace(path)
+    return sums
+
+
+def _appending(part: Path, have: int) -> BinaryIO:
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        return part.open("ab" if have else "wb")
+    except OSError as error:
+        raise UserError(
+            f"{part.parent} cannot be written to ({_reason(error)}); set AFDA_DATA to a folder that can."
+        ) from error
+
+
+def _receive(answer: HTTPResponse, out: BinaryIO, file: Remote, have: int) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    total = None if answer.length is None else have + answer.length
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print(f"Downloading {file.name} from {file.url}", file=sys.stderr)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(file.name, total=total, completed=have)
+        while chunk := answer.read(CHUNK):
+            out.write(chunk)
+            have += len(chunk)
+            progress.update(task, completed=have)
+    if total is not None and have < total:
+        raise ConnectionError("the connection ended early; the next attempt goes on from there")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _reason(error: BaseException) -> str:
+    inner = getattr(error, "reason", None)
+    if isinstance(inner, BaseException):
+        return _reason(inner)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

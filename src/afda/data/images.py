@@ -1,0 +1,89 @@
+"""What a data set is here: images, labels with -1 for none, class names, and how it is usually prepared."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from afda.choices import Choice, Value
+from afda.errors import UserError
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images as uint8 `(n, c, h, w)`, or vectors as float32 `(n, d)`, with one label each (-1 for none)."""
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise UserError(f"There are {len(self.x)} images but {len(self.y)} labels; give one label per image.")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image, `(c, h, w)`, or of one vector, `(d,)`."""
+        return tuple(self.x.shape[1:])
+
+    def __getitem__(self, index: Tensor) -> "Images":
+        return Images(self.x[index], self.y[index])
+
+
+class Preparation(Value):
+    """How images become the network's input, in training and after."""
+
+    normalise: Literal["centre", "standard", "zca"] = "centre"
+    """centre: pixels to [-0.5, 0.5]; standard: zero mean, unit variance per channel; zca: whitened."""
+    shift: int = 2
+    """Random shifts of up to this many pixels along each axis."""
+    padding: Literal["reflect", "zero"] = "reflect"
+    """What a shift brings in at the border."""
+    flip: bool = False
+    """Random horizontal flips."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Training images, a sealed test set if there is one, and where both came from."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Images
+    test: Images | None = None
+    val: Images | None = None
+    preparation: Preparation = Preparation()
+    balanced: bool = False
+    """Whether the labelled subset is usually drawn with equally many images per class."""
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each source file: the fingerprint of the data."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about these files, one sentence each."""
+
+    def __post_init__(self) -> None:
+        for part in (self.train, self.val, self.test):
+            if part is not None and len(part) and not UNLABELLED <= int(part.y.min()) <= int(part.y.max()) < len(self.classes):
+                raise UserError(
+                    f"Labels must be between 0 and {len(self.classes) - 1} (or {UNLABELLED} for none); "
+                    f"found {sorted(set(part.y.tolist()) - set(range(UNLABELLED, len(self.classes))))[:3]}."
+                )
+
+
+class Source(Choice):
+    """A data set known by name."""
+
+    shelf: ClassVar[str] = "data.sets"
+
+    def load(self, folder: Path) -> DataSet:
+        """Read the set from `folder`, fetching its files there first if they are missing."""
+        raise NotImplementedError
+
+
+def as_labels(y: Tensor) -> Tensor:
+    return y.to(torch.int64).flatten()

@@ -1,0 +1,21 @@
+"""The two ways a command can fail: the user's mistake and the run's."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can put right. Its text is one sentence that says what to do; the program exits with 2."""
+
+
+class RunFailed(Exception):
+    """The run itself went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """An error for a name that does not exist, with the nearest one that does."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    near = near or [k for k in known if k.startswith(name.lower()) and name]
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from: {', '.join(known)}."
+    return UserError(f"There is no {kind} called {name!r}; {hint}")

@@ -1,0 +1,46 @@
+"""The paper's losses as plain functions of logits: L_Sup, the two divergences, the entropy, and L_Adv."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """L_Sup (Eq. 1): the mean cross-entropy over labelled images."""
+    return F.cross_entropy(logits, y)
+
+
+def kl_divergence(target_logits: Tensor, logits: Tensor) -> Tensor:
+    """Mean over images of KL(target || prediction), both given as logits."""
+    log_p, log_q = F.log_softmax(target_logits, dim=1), F.log_softmax(logits, dim=1)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
+
+
+def squared_error(target_logits: Tensor, logits: Tensor) -> Tensor:
+    """Squared difference of the softmax outputs, averaged over images and classes."""
+    return (target_logits.softmax(dim=1) - logits.softmax(dim=1)).square().mean()
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Mean entropy of the predictions."""
+    log_p = F.log_softmax(logits, dim=1)
+    return -(log_p.exp() * log_p).sum(dim=1).mean()
+
+
+def adversarial(scores: Tensor, labelled: Tensor) -> Tensor:
+    """L_Adv (Eq. 2): mean log d over labelled plus mean log(1 - d) over unlabelled; `scores` are d's logits.
+
+    d maximises it, f minimises it. A d that cannot tell the two apart has -2 log 2.
+    """
+    return F.logsigmoid(scores[labelled]).mean() + F.logsigmoid(-scores[~labelled]).mean()
+
+
+def inverted_adversarial(scores: Tensor, labelled: Tensor) -> Tensor:
+    """f's loss with the labels of d swapped (Tzeng et al., 2017): its gradient does not fade when d is sure."""
+    return -F.logsigmoid(-scores[labelled]).mean() - F.logsigmoid(scores[~labelled]).mean()
+
+
+def balanced_accuracy(scores: Tensor, labelled: Tensor) -> Tensor:
+    """How often d is right, labelled and unlabelled images counting the same; 0.5 is chance."""
+    right = ((scores > 0) == labelled).float()
+    return torch.stack([right[labelled].mean(), right[~labelled].mean()]).mean()

@@ -1,0 +1,90 @@
+"""The semi-supervised methods, one file each; a new file is a new method."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from afda.choices import Choice
+from afda.classifier import Classifier, Output
+
+Terms = dict[str, Tensor]
+"""Named, weighted terms of the loss. Their sum is minimised; their names are the columns of logs and reports."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Labelled images x with labels y and unlabelled images u: one augmented view of each.
+
+    `key` seeds the noise (dropout) of the clean pass, so that a method can repeat a pass under the very same noise.
+    """
+
+    x: Tensor
+    y: Tensor
+    u: Tensor
+    key: int
+    view: Callable[[], tuple[Tensor, Tensor]]
+    """Makes another augmented view (x, u) of the same images."""
+
+
+@dataclass(frozen=True)
+class Nets:
+    """The student h, its average (the teacher, if the method has one), and whose statistics BatchNorm uses.
+
+    `apart`: labelled and unlabelled images are each normalised by the statistics of their own kind, in passes of their
+    own; otherwise by those of the whole batch. Either way an image passes once.
+    """
+
+    student: Classifier
+    teacher: Classifier | None = None
+    apart: bool = True
+
+    def passes(
+        self,
+        x: Tensor | None,
+        u: Tensor | None,
+        *,
+        key: int | None = None,
+        track_labelled: bool = False,
+        track_unlabelled: bool = False,
+        net: Classifier | None = None,
+    ) -> Output:
+        """The output for x and u, joined in this order. A pass moves running statistics only where it says `track`."""
+        net = net or self.student
+        if self.apart or x is None or u is None:
+            outputs = []
+            for part, track, stream in ((x, track_labelled, 0), (u, track_unlabelled, 1)):
+                if part is not None:
+                    if key is not None:
+                        torch.manual_seed(key + stream)
+                    outputs.append(net(part, track=track))
+            return joined(outputs)
+        if key is not None:
+            torch.manual_seed(key)
+        return net(torch.cat([x, u]), track=track_labelled or track_unlabelled)
+
+
+def joined(outputs: list[Output]) -> Output:
+    if len(outputs) == 1:
+        return outputs[0]
+    return Output(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*outputs, strict=True)))
+
+
+class Method(Choice):
+    """A semi-supervised method: hyper-parameters as fields, and what it adds to the supervised loss.
+
+    Methods compose: `vat+entropy` is the sum of the terms of both.
+    """
+
+    shelf: ClassVar[str] = "methods"
+    uses_unlabelled: ClassVar[bool] = True
+
+    def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
+        """The method's terms at progress t. `clean` is the one pass of x and u that everyone shares."""
+        raise NotImplementedError
+
+    def teacher_decay(self, step: int) -> float | None:
+        """How much of the teacher is kept at this update; None if the method has no teacher."""
+        return None

@@ -1,0 +1,25 @@
+"""Pi-model (Laine and Aila, 2017): two augmented, noisy passes of an image should agree."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from afda import losses, ramps
+from afda.classifier import Output
+from afda.methods import Batch, Method, Nets, Terms
+
+
+class PiModel(Method):
+    """Squared difference between the predictions for two random views of an image."""
+
+    weight: float = Field(100.0, ge=0, description="eta after its ramp; the paper's grid is 1, 5, 10, 50, 100")
+    ramp: float = Field(40 / 150, ge=0, le=1, description="share of the training in which eta ramps up")
+    gradient: Literal["both", "first"] = Field("both", description="let the gradient flow through both views or one")
+
+    def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
+        first = clean.logits[len(batch.x) :]
+        _, u = batch.view()
+        second = nets.passes(None, u).logits
+        if self.gradient == "first":
+            second = second.detach()
+        return {"consistency": self.weight * ramps.ramp_up(t, self.ramp) * losses.squared_error(second, first)}

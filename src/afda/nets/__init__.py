@@ -1,0 +1,1 @@
+"""The networks, one file each; a new file is a new net."""

@@ -1,0 +1,175 @@
+"""A Recipe: everything that decides the outcome of a run, and nothing about the machine it runs on."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+
+from afda import ramps
+from afda.align import Align
+from afda.choices import Value, first_problem, pick
+from afda.classifier import Net
+from afda.data.images import Preparation
+from afda.errors import UserError, unknown
+from afda.methods import Method
+
+ANet = Annotated[SerializeAsAny[Net], BeforeValidator(lambda value: pick("nets", value))]
+AMethod = Annotated[SerializeAsAny[Method], BeforeValidator(lambda value: pick("methods", value))]
+AnAlign = Annotated[
+    SerializeAsAny[Align] | None, BeforeValidator(lambda value: None if value == "none" else pick("align", value))
+]
+
+
+class Optimisation(Value):
+    """How f, g and d are updated. Lengths are shares of the whole training."""
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = Field(5e-4, gt=0)
+    schedule: Literal["linear-tail", "ramps", "cosine"] = Field(
+        "linear-tail", description="the alignment strategy's; Laine's and Tarvainen's; Shake-Shake's"
+    )
+    tail: float = Field(20 / 60, ge=0, le=1, description="linear-tail: the part in which the rate falls to zero")
+    stairs: int = Field(40, ge=1, description="linear-tail: in how many equal steps it falls")
+    ramp_up: float = Field(40 / 150, ge=0, le=1, description="ramps: the part in which the rate rises")
+    ramp_down: float = Field(25 / 150, ge=0, le=1, description="ramps: the part in which it falls")
+    cosine_end: float = Field(350 / 300, gt=0, description="cosine: where the rate would reach zero")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first moment, until the rate begins to fall")
+    beta1_end: float = Field(0.5, ge=0, lt=1, description="and what it is, or falls to, from there on")
+    beta2: float = Field(0.999, ge=0, lt=1)
+    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of SGD")
+    weight_decay: float = Field(0.0, ge=0)
+
+    def rates(self, t: float) -> dict[str, float]:
+        """The learning rate and beta1 at progress t."""
+        if self.schedule == "cosine":
+            factor, beta1 = ramps.cosine(t, self.cosine_end), self.beta1
+        elif self.schedule == "ramps":
+            down = ramps.ramp_down(t, self.ramp_down)
+            factor = ramps.ramp_up(t, self.ramp_up) * down
+            beta1 = down * self.beta1 + (1 - down) * self.beta1_end
+        else:
+            factor = ramps.linear_tail(t, self.tail, self.stairs)
+            beta1 = self.beta1 if t < 1 - self.tail else self.beta1_end
+        return {"learning_rate": factor * self.learning_rate, "beta1": beta1}
+
+
+class Recipe(Value):
+    """One experiment. Two runs of the same recipe on the same data are the same experiment."""
+
+    data: str = Field(description="a data set's name, or the name of a user's own")
+    labels: int | None = Field(None, ge=1, description="how many labels are kept; by default all there are")
+    balanced: bool = Field(False, description="draw the labelled images evenly from the classes")
+    validation: bool = Field(False, description="hold out a validation set as large as the labelled set, at most 1000")
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    preparation: Preparation = Preparation()
+
+    net: ANet
+    method: tuple[AMethod, ...] = Field(description="the methods whose terms are added up", min_length=1)
+    align: AnAlign = Field(None, description="how features are aligned, if at all")
+
+    steps: int = Field(ge=1, description="number of updates")
+    labelled_batch: int = Field(16, ge=2, description="labelled images per update")
+    unlabelled_batch: int = Field(84, ge=2, description="unlabelled images per update")
+    optimisation: Optimisation = Optimisation()
+
+    batchnorm: Literal["apart", "together"] = Field(
+        "apart", description="normalise labelled and unlabelled images by statistics of their own, or of both"
+    )
+    statistics: Literal["labelled", "unlabelled", "both"] = Field(
+        "labelled", description="whose clean passes move BatchNorm's running statistics, which evaluation uses"
+    )
+    order: Literal["rotated", "literal"] = Field(
+        "rotated", description="d's update before that of f and g, on the same pass; or after it, on a pass of its own"
+    )
+    supervised_mean: Literal["labelled", "batch"] = Field(
+        "labelled", description="divide the cross-entropy by the labelled images, or by all images of the batch"
+    )
+    progress_every: int = Field(1, ge=1, description="updates between changes of the schedules; 500 makes 'epochs'")
+
+    @model_validator(mode="after")
+    def _statistics_exist(self) -> Self:
+        if self.statistics != "labelled" and not self.uses_unlabelled:
+            raise ValueError("no unlabelled image is passed, so statistics must be 'labelled'")
+        if len({m.name() for m in self.method}) < len(self.method):
+            raise ValueError("a method is named twice")
+        return self
+
+    @property
+    def uses_unlabelled(self) -> bool:
+        return self.align is not None or any(m.uses_unlabelled for m in self.method)
+
+    @property
+    def title(self) -> str:
+        """A short name such as vat+entropy-aligned."""
+        methods = "+".join(m.name() for m in self.method)
+        return f"{methods}-{self.align.name()}" if self.align else methods
+
+    def progress(self, step: int) -> float:
+        """t in [0, 1) at this update."""
+        return step // self.progress_every * self.progress_every / self.steps
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=2) + "\n"
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> "Recipe":
+        """A recipe from plain values, or a UserError in one sentence."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise UserError(f"The recipe is not valid: {first_problem(error)}.") from None
+
+    @classmethod
+    def read(cls, path: Path) -> "Recipe":
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read as a recipe: {error}.") from None
+        if not isinstance(fields, dict):
+            raise UserError(f"{path} is not a recipe: a JSON object is expected.")
+        return cls.of(fields)
+
+    def with_settings(self, settings: list[str]) -> "Recipe":
+        """A changed recipe; each setting is `path=value`, such as optimisation.learning_rate=1e-3 or method.vat.xi=1e-2."""
+        fields = self.model_dump()
+        for setting in settings:
+            path, equals, text = setting.partition("=")
+            if not equals:
+                raise UserError(f"--set takes path=value, such as steps=2000, not {setting!r}.")
+            try:
+                value = json.loads(text)
+            except ValueError:
+                value = text
+            put(fields, path.strip(), value)
+        return Recipe.of(fields)
+
+
+def put(fields: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at a dotted path; an element of a list is found by its name."""
+    *parents, last = path.split(".")
+    place: Any = fields
+    for part in parents:
+        if isinstance(place, list | tuple):
+            place = {element["name"]: element for element in place}
+        if not isinstance(place, dict) or part not in place:
+            raise unknown("setting", path, paths(fields))
+        place = place[part]
+    if isinstance(place, list | tuple) or not isinstance(place, dict) or last not in place:
+        raise unknown("setting", path, paths(fields))
+    if last in ("method", "net", "align") and isinstance(value, str):
+        value = tuple(value.split("+")) if last == "method" else value
+    place[last] = value
+
+
+def paths(fields: Any, prefix: str = "") -> list[str]:
+    """All dotted paths that `put` accepts."""
+    if isinstance(fields, list | tuple):
+        fields = {element["name"]: element for element in fields if isinstance(element, dict)}
+    if not isinstance(fields, dict):
+        return []
+    found = []
+    for key, value in fields.items():
+        if key != "name":
+            found += [prefix + key, *paths(value, f"{prefix}{key}.")]
+    return found

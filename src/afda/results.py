@@ -1,0 +1,81 @@
+"""What is reported of a classifier: while it trains, from validation images; at the end, once, from the test images."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from afda.classifier import Output
+from afda.data.images import DataSet, Images
+from afda.data.split import Split
+from afda.inference import Model, outputs
+from afda.measures import class_errors, confusion, error_rate, mmd2, risk_bound
+from afda.recipe import Recipe
+from afda.runtime import Runtime
+
+TRACED = 2000
+"""Unlabelled images looked at while training; at the end it is all of them."""
+
+
+def errors(logits: Tensor, y: Tensor, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Error in percent, overall and per class, and the confusion matrix."""
+    matrix = confusion(logits.argmax(dim=1), y, len(classes))
+    per_class = dict(zip(classes, class_errors(matrix), strict=True))
+    return {"error": error_rate(logits.argmax(dim=1), y), "class_errors": per_class, "confusion": matrix.tolist()}
+
+
+def validation_images(data: DataSet, split: Split) -> Images | None:
+    if len(split.validation):
+        return data.train[torch.from_numpy(split.validation)]
+    return data.val
+
+
+def alignment(model: Model, labelled: Images, unlabelled: Images, runtime: Runtime) -> dict[str, Any]:
+    """MMD^2 between the features of labelled and unlabelled images, and Theorem 1 where true labels are known."""
+    of_labelled = outputs(model, labelled.x, runtime)
+    of_unlabelled = outputs(model, unlabelled.x, runtime)
+    discrepancy = float(mmd2(of_labelled.features, of_unlabelled.features)) if len(unlabelled) > 1 else None
+    return {"mmd2": discrepancy, "bound": bound(model, of_labelled, labelled.y, of_unlabelled, unlabelled.y)}
+
+
+def bound(model: Model, l: Output, y_l: Tensor, u: Output, y_u: Tensor) -> dict[str, float] | None:  # noqa: E741
+    known = y_u >= 0
+    if not known.any():
+        return None
+    weight, bias = (p.cpu() for p in model.classifier.linear())
+    return risk_bound(l.features, y_l, u.features[known], y_u[known], weight, bias).as_dict()
+
+
+def trace(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> dict[str, Any]:
+    """A look at the classifier in mid-training. It never sees the test set."""
+    labelled = data.train[torch.from_numpy(split.labelled)]
+    chosen = np.sort(np.random.default_rng(recipe.seed).permutation(split.unlabelled)[:TRACED])
+    line = alignment(model, labelled, data.train[torch.from_numpy(chosen)], runtime)
+    validation = validation_images(data, split)
+    if validation is not None:
+        line["val_error"] = error_rate(outputs(model, validation.x, runtime).logits.argmax(dim=1), validation.y)
+    return line
+
+
+def final(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> dict[str, Any]:
+    """The result of a run. This is the one place that opens the sealed test set."""
+    labelled = data.train[torch.from_numpy(split.labelled)]
+    unlabelled = data.train[torch.from_numpy(split.unlabelled)]
+    validation = validation_images(data, split)
+    of_validation = of_test = None
+    if validation is not None:
+        of_validation = errors(outputs(model, validation.x, runtime).logits, validation.y, data.classes)
+    if data.test is not None:
+        of_test = errors(outputs(model, data.test.x, runtime).logits, data.test.y, data.classes)
+    return {
+        "test_error": of_test and of_test["error"],
+        "val_error": of_validation and of_validation["error"],
+        **alignment(model, labelled, unlabelled, runtime),
+        "labels": len(split.labelled),
+        "unlabelled": len(split.unlabelled),
+        "seed": recipe.seed,
+        "steps": recipe.steps,
+        "test": of_test,
+        "validation": of_validation,
+    }

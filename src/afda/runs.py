@@ -1,0 +1,161 @@
+"""A run is a directory of plain files: what was to be done, on what, what happened, and the model."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from afda.errors import RunFailed, UserError
+from afda.recipe import Recipe
+
+CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+
+
+@dataclass
+class Run:
+    """The directory of one run. Whoever writes to it holds its lock, which a dead process does not."""
+
+    path: Path
+    _lock: IO[str] | None = field(default=None, repr=False)
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def recipe(self) -> Recipe:
+        return Recipe.read(self.path / "recipe.json")
+
+    def result(self) -> dict[str, Any]:
+        return self.read_json("result.json")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise UserError(f"{self.path} has no readable {name}; is it the directory of a finished run?") from None
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the log; a last line that was cut off is left out."""
+        with contextlib.suppress(OSError):
+            return list(whole_lines((self.path / "log.jsonl").read_text(encoding="utf-8")))
+        return []
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(name, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that it is there whole or not at all, even if the power fails."""
+        temporary = self.path / f".{name}.part"
+        with full_disk_explained(self.path):
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, self.path / name)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
+
+    def append_log(self, line: dict[str, Any]) -> None:
+        with full_disk_explained(self.path), open(self.path / "log.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def cut_log(self, step: int) -> None:
+        """Forget log lines after this step: a resumed run writes them again."""
+        kept = [json.dumps(line) + "\n" for line in self.log() if line["step"] <= step]
+        self.write("log.jsonl", "".join(kept).encode())
+
+    def write_checkpoint(self, state: dict[str, Any]) -> None:
+        """Save all that is needed to go on, behind its own checksum; the last but one is kept too."""
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        if (self.path / CHECKPOINT).exists():
+            with full_disk_explained(self.path):
+                os.replace(self.path / CHECKPOINT, self.path / PREVIOUS)
+        self.write(CHECKPOINT, hashlib.sha256(content).digest() + content)
+
+    def read_checkpoint(self) -> dict[str, Any] | None:
+        """The newest checkpoint that is whole, or None if there never was one."""
+        found = [p for p in (self.path / CHECKPOINT, self.path / PREVIOUS) if p.exists()]
+        for path in found:
+            content = path.read_bytes()
+            if hashlib.sha256(content[32:]).digest() == content[:32]:
+                return torch.load(io.BytesIO(content[32:]), weights_only=True)
+        if found:
+            raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
+        return None
+
+    def discard_checkpoints(self) -> None:
+        for name in (CHECKPOINT, PREVIOUS):
+            (self.path / name).unlink(missing_ok=True)
+
+    def lock(self) -> None:
+        with full_disk_explained(self.path):
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until the process ends
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{self.path} is in use by another process; wait for it or choose another --out.") from None
+
+
+def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Run:
+    """Make the directory of a run, or open one to go on with. Nothing that is there is lost unless asked for."""
+    run = Run(path)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file; choose another --out.")
+    occupied = path.is_dir() and any(p.name != ".lock" for p in path.iterdir())
+    if occupied and not (resume or overwrite):
+        raise UserError(f"{path} already exists; add --resume to continue it, --overwrite to replace it, or choose another --out.")
+    if occupied and not (path / "recipe.json").exists():
+        raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
+    with full_disk_explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+    run.lock()
+    if occupied and overwrite and not resume:
+        for old in path.iterdir():
+            if old.name != ".lock":
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        occupied = False
+    if occupied:
+        changed = differences(run.recipe(), recipe)
+        if changed:
+            raise UserError(f"{path} was started with another recipe ({changed}); resume it with its own settings.")
+    else:
+        run.write("recipe.json", recipe.to_json().encode())
+    return run
+
+
+def differences(old: Recipe, new: Recipe) -> str:
+    """Which top-level fields differ, in words."""
+    a, b = old.model_dump(), new.model_dump()
+    changed = [key for key in a if a[key] != b[key]]
+    return ", ".join(f"{key}: {a[key]!r} there, {b[key]!r} now" for key in changed[:3])
+
+
+def whole_lines(text: str) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+@contextlib.contextmanager
+def full_disk_explained(path: Path) -> Iterator[None]:
+    """Turn what the file system refuses into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunFailed(f"The disk that holds {path} is full; free some space, then continue with --resume.") from error
+        raise UserError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error

@@ -1,0 +1,345 @@
+"""Algorithm 1 of the paper: learn f and g from few labels and many unlabelled images, against the discriminator d."""
+
+import copy
+import math
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from afda import losses, results
+from afda.align import Alignment
+from afda.classifier import Classifier
+from afda.data.augment import augmented
+from afda.data.images import DataSet
+from afda.data.normalise import Normaliser, fitted
+from afda.data.sampling import draw
+from afda.data.split import Split, split
+from afda.errors import RunFailed
+from afda.inference import Model, save_model
+from afda.methods import Batch, Nets
+from afda.recipe import Recipe
+from afda.runs import Run, open_run
+from afda.runtime import Runtime, runtime
+
+CHECKPOINT_SECONDS = 60.0
+
+
+def steps(training: "Training") -> Iterator[int]:
+    """Algorithm 1. Yields the number of updates done after each of them.
+
+    The paper updates f and g, then d at the new f. Here the loop is rotated: the clean pass of a new batch is a pass of
+    the new f, so d is updated on it first and f and g then face the newest d, without a pass of f being repeated.
+    """
+    recipe, nets, alignment, optimizer = training.recipe, training.nets, training.alignment, training.optimizer
+    labelled = training.labelled_rows
+
+    for step in range(training.step, recipe.steps):
+        t = recipe.progress(step)
+        rates = recipe.optimisation.rates(t)
+        batch = training.batch(step)
+
+        with training.runtime.autocast():
+            clean = nets.passes(
+                batch.x,
+                batch.u if recipe.uses_unlabelled else None,
+                key=batch.key,
+                track_labelled=recipe.statistics != "unlabelled",
+                track_unlabelled=recipe.statistics != "labelled",
+            )
+
+            # max over d
+            if alignment is not None and recipe.order == "rotated":
+                alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
+
+            # min over f, g
+            supervised = losses.cross_entropy(clean.logits[: len(batch.x)], batch.y)
+            if recipe.supervised_mean == "batch":
+                supervised = supervised * len(batch.x) / len(clean.logits)
+            terms = {"supervised": supervised}
+            for method in recipe.method:
+                terms |= method.terms(nets, batch, clean, t)
+            if alignment is not None and recipe.align is not None:
+                terms["alignment"] = alignment(clean.features, labelled, recipe.align.mu(t))
+        loss = sum(terms.values(), torch.zeros((), device=training.runtime.device))
+
+        set_rates(optimizer, recipe, rates)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+        if nets.teacher is not None:
+            average(nets.teacher, nets.student, training.teacher_decay(step))
+
+        if alignment is not None and recipe.order == "literal":
+            with torch.no_grad(), training.runtime.autocast():
+                features = nets.passes(batch.x, batch.u, key=batch.key).features
+            alignment.step(features, labelled, **training.opponent_rates(rates))
+
+        training.step = step + 1
+        training.record(terms)
+        yield training.step
+
+
+@dataclass
+class Training:
+    """All that changes while training, and what it is trained on."""
+
+    recipe: Recipe
+    data: DataSet
+    runtime: Runtime
+    split: Split
+    normaliser: Normaliser
+    nets: Nets
+    alignment: Alignment | None
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+    seconds: float = 0.0
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    """Sums of the loss terms since the last line of the log; left on the device, so that nothing waits for them."""
+
+    def __post_init__(self) -> None:
+        sizes = self.recipe.labelled_batch, self.recipe.unlabelled_batch
+        self.labelled_rows = (torch.arange(sum(sizes)) < sizes[0]).to(self.runtime.device)
+        self.images = self.data.train.x
+        self.labels = self.data.train.y
+
+    def batch(self, step: int) -> Batch:
+        """The batch of this step: a function of the seed and the step alone."""
+        recipe, device = self.recipe, self.runtime.device
+        key = int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(2))
+
+        def drawn(indices: np.ndarray, size: int, stream: int) -> Tensor:
+            return torch.from_numpy(indices[draw(len(indices), size, step, seed=recipe.seed, stream=stream)])
+
+        i = drawn(self.split.labelled, recipe.labelled_batch, 1)
+        x, y = self.normaliser(self.images[i].to(device)), self.labels[i].to(device)
+        u = x[:0]
+        if recipe.uses_unlabelled:
+            j = drawn(self.split.unlabelled, recipe.unlabelled_batch, 2)
+            u = self.normaliser(self.images[j].to(device))
+
+        def view() -> tuple[Tensor, Tensor]:
+            return augmented(x, recipe.preparation), augmented(u, recipe.preparation)
+
+        torch.manual_seed(key + 3)
+        first_x, first_u = view()
+        return Batch(first_x, y, first_u, key, view)
+
+    def opponent_rates(self, rates: dict[str, float]) -> dict[str, float]:
+        """d follows the schedule of f and g, unless it has a learning rate of its own to scale by it."""
+        own = getattr(self.recipe.align, "learning_rate", None)
+        if own is None:
+            return rates
+        scale = rates["learning_rate"] / self.recipe.optimisation.learning_rate
+        return {**rates, "learning_rate": own * scale}
+
+    def teacher_decay(self, step: int) -> float | None:
+        decays = (method.teacher_decay(step) for method in self.recipe.method)
+        return next((d for d in decays if d is not None), None)
+
+    def record(self, terms: dict[str, Tensor]) -> None:
+        for name, term in terms.items():
+            self.sums[name] = self.sums.get(name, 0) + term.detach().double()
+        if self.alignment is not None and self.alignment.accuracy is not None:
+            accuracy = self.alignment.accuracy.double()
+            self.sums["discriminator accuracy"] = self.sums.get("discriminator accuracy", 0) + accuracy
+
+    def model(self) -> Model:
+        """What is evaluated and kept: the teacher if there is one, else the student."""
+        return Model(self.normaliser, self.nets.teacher or self.nets.student, self.data.classes)
+
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(total)) for total in self.sums.values())
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "sums": self.sums,
+            "student": self.nets.student.state_dict(),
+            "teacher": self.nets.teacher.state_dict() if self.nets.teacher is not None else None,
+            "alignment": self.alignment.state_dict() if self.alignment is not None else None,
+            "optimizer": self.optimizer.state_dict(),
+            "opponent": opponent.state_dict() if (opponent := getattr(self.alignment, "optimizer", None)) else None,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.step, self.seconds, self.sums = state["step"], state["seconds"], state["sums"]
+        self.nets.student.load_state_dict(state["student"])
+        if self.nets.teacher is not None:
+            self.nets.teacher.load_state_dict(state["teacher"])
+        if self.alignment is not None:
+            self.alignment.load_state_dict(state["alignment"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if state["opponent"] is not None and self.alignment is not None:
+            self.alignment.optimizer.load_state_dict(state["opponent"])  # type: ignore[union-attr, operator]
+
+
+def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
+    """Draw the split and the first weights: functions of the seed."""
+    parts = split(
+        data.train.y,
+        data.classes,
+        labels=recipe.labels,
+        seed=recipe.seed,
+        balanced=recipe.balanced,
+        validation=recipe.validation,
+    )
+    torch.manual_seed(recipe.seed)
+    shape = data.train.shape
+    student = recipe.net.build(shape, len(data.classes))
+    alignment = recipe.align.build(student.features) if recipe.align is not None else None
+    runtime.place(student)
+    if alignment is not None:
+        alignment.to(runtime.device)
+    has_teacher = any(method.teacher_decay(0) is not None for method in recipe.method)
+    teacher = copy.deepcopy(student).requires_grad_(False) if has_teacher else None
+    parameters = [*student.parameters(), *(alignment.joint_parameters() if alignment is not None else ())]
+    return Training(
+        recipe=recipe,
+        data=data,
+        runtime=runtime,
+        split=parts,
+        normaliser=fitted(recipe.preparation, data.train.x).to(runtime.device),
+        nets=Nets(student, teacher, apart=recipe.batchnorm == "apart"),
+        alignment=alignment,
+        optimizer=make_optimizer(recipe, parameters),
+    )
+
+
+def make_optimizer(recipe: Recipe, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    o = recipe.optimisation
+    if o.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=o.learning_rate, momentum=o.momentum, nesterov=True, weight_decay=o.weight_decay, fused=True
+        )
+    return torch.optim.Adam(
+        parameters, lr=o.learning_rate, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=True
+    )
+
+
+def set_rates(optimizer: torch.optim.Optimizer, recipe: Recipe, rates: dict[str, float]) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rates["learning_rate"]
+        if "betas" in group:
+            group["betas"] = (rates["beta1"], recipe.optimisation.beta2)
+
+
+@torch.no_grad()
+def average(teacher: Classifier, student: Classifier, decay: float | None) -> None:
+    """Move the teacher towards the student: weights, and the running statistics that evaluation uses."""
+    if decay is None:
+        return
+    for mine, theirs in ((teacher.parameters(), student.parameters()), (teacher.buffers(), student.buffers())):
+        pairs = [(m, s) for m, s in zip(mine, theirs, strict=True) if m.is_floating_point()]
+        torch._foreach_lerp_([m for m, _ in pairs], [s for _, s in pairs], 1 - decay)
+
+
+def fit(
+    training: Training, run: Run, *, lines: int = 100, traces: int = 20, stop: threading.Event | None = None
+) -> Iterator[dict[str, Any]]:
+    """Train to the end and write the run's files. Yields each line of the log.
+
+    `lines` and `traces` say how often the log is written and how often it includes errors and alignment. When `stop`
+    is set, the state is saved and KeyboardInterrupt raised.
+    """
+    recipe = training.recipe
+    saved_step, saved_time = training.step, time.monotonic()
+    before, started = training.seconds, time.monotonic()
+    every, trace_every = max(1, recipe.steps // lines), max(1, recipe.steps // traces)
+
+    def save() -> None:
+        nonlocal saved_step, saved_time
+        if not training.finite():
+            raise RunFailed(
+                f"The loss stopped being a number between steps {saved_step} and {training.step}; "
+                f"the checkpoint of step {saved_step} is kept. Try a lower learning rate."
+            )
+        run.write_checkpoint(training.state())
+        saved_step, saved_time = training.step, time.monotonic()
+
+    if not training.step:
+        save()
+    for step in steps(training):
+        training.seconds = before + time.monotonic() - started
+        if step % every == 0 or step == recipe.steps:
+            if not training.finite():
+                save()
+            line = log_line(training, step % every or every)
+            if step % trace_every == 0 or step == recipe.steps:
+                line |= results.trace(training.model(), recipe, training.data, training.split, training.runtime)
+            training.sums = {}
+            run.append_log(line)
+            yield line
+        if stop is not None and stop.is_set():
+            save()
+            raise KeyboardInterrupt
+        if time.monotonic() - saved_time > CHECKPOINT_SECONDS:
+            save()
+
+    training.seconds = before + time.monotonic() - started
+    save()
+    model = training.model()
+    save_model(run, model, recipe, training.data.train.shape)
+    run.write_json("split.json", training.split.as_dict())
+    images = recipe.steps * (recipe.labelled_batch + recipe.unlabelled_batch * recipe.uses_unlabelled)
+    run.write_json(
+        "result.json",
+        {
+            **results.final(model, recipe, training.data, training.split, training.runtime),
+            "seconds": round(training.seconds, 2),
+            "images_per_second": round(images / max(training.seconds, 1e-9), 1),
+        },
+    )
+    run.discard_checkpoints()
+
+
+def log_line(training: Training, since: int) -> dict[str, Any]:
+    recipe, step = training.recipe, training.step
+    t = recipe.progress(step - 1)
+    means = {name: float(total) / since for name, total in training.sums.items()}
+    line: dict[str, Any] = {"step": step, **{k: round(v, 6) for k, v in means.items() if math.isfinite(v)}}
+    line["learning_rate"] = recipe.optimisation.rates(t)["learning_rate"]
+    if recipe.align is not None:
+        line["mu"] = round(recipe.align.mu(t), 6)
+    line["seconds"] = round(training.seconds, 2)
+    return line
+
+
+def train(
+    recipe: Recipe,
+    data: DataSet,
+    out: str | Path,
+    *,
+    on: Runtime | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Run:
+    """Train a recipe on a data set and return the finished run."""
+    run = open_run(Path(out), recipe, resume=resume, overwrite=overwrite)
+    if not run.finished:
+        for _ in fit(prepared(run, recipe, data, on or runtime()), run):
+            pass
+    return run
+
+
+def prepared(run: Run, recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
+    """A training at its beginning, or where its last checkpoint left it."""
+    training = begin(recipe, data, runtime)
+    state = run.read_checkpoint()
+    if state is None:
+        run.write_json("environment.json", {**runtime.describe(), "data": data.files, "notes": list(data.notes)})
+    else:
+        recorded = run.read_json("environment.json").get("data")
+        if recorded != data.files:
+            raise RunFailed(f"The data of {run.path} have changed since it began; start again with another --out.")
+        training.restore(state)
+    run.cut_log(training.step)
+    return training
