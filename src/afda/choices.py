@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer
 
 from afda.errors import UserError, unknown
 
-
 KINDS = {"methods": "method", "nets": "net", "align": "alignment", "data.sets": "data set"}
 
 
@@ -45,7 +44,9 @@ class Choice(Value):
 def names(shelf: str) -> list[str]:
     """The names on a shelf, without importing what is behind them."""
     package = importlib.import_module(f"afda.{shelf}")
-    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+    return sorted(
+        m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""h = g o f: a feature extractor and a linear classifier, and the layers whose hidden state semi-supervised code must own."""
+"""h = g o f: a feature extractor and a linear classifier, and the layers whose hidden state must be in plain sight."""
 
 import math
 from typing import ClassVar, NamedTuple
@@ -11,14 +11,15 @@ from afda.choices import Choice
 
 
 class Output(NamedTuple):
-    """What one pass gives: logits and the features before g; `second` are the logits of a second head, if there is one."""
+    """What one pass gives: logits, the features before g, and the logits of a second head if there is one."""
 
     logits: Tensor
     features: Tensor
     second: Tensor | None = None
 
     def rows(self, part: slice) -> "Output":
-        return Output(*(t if t is None else t[part] for t in self))
+        second = None if self.second is None else self.second[part]
+        return Output(self.logits[part], self.features[part], second)
 
 
 class BatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -55,7 +56,7 @@ class Dropout(nn.Module):
 
 
 class Classifier(nn.Module):
-    """h = g o f. A pass returns logits and features, and moves BatchNorm's running statistics only if told to `track`."""
+    """h = g o f. A pass gives logits and features, and moves BatchNorm's running statistics only if told to `track`."""
 
     def __init__(self, f: nn.Module, features: int, classes: int, *, heads: int = 1, top_norm: bool = False) -> None:
         super().__init__()

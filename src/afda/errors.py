@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 class RunFailed(Exception):
-    """The run itself went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
+    """The run went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

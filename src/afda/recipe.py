@@ -131,7 +131,7 @@ class Recipe(Value):
         return cls.of(fields)
 
     def with_settings(self, settings: list[str]) -> "Recipe":
-        """A changed recipe; each setting is `path=value`, such as optimisation.learning_rate=1e-3 or method.vat.xi=1e-2."""
+        """A changed recipe; each setting is `path=value`, such as steps=2000 or method.vat.radius=2.5."""
         fields = self.model_dump()
         for setting in settings:
             path, equals, text = setting.partition("=")

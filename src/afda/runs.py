@@ -109,6 +109,11 @@ class Run:
         except OSError:
             raise UserError(f"{self.path} is in use by another process; wait for it or choose another --out.") from None
 
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
 
 def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Run:
     """Make the directory of a run, or open one to go on with. Nothing that is there is lost unless asked for."""
@@ -117,7 +122,9 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
         raise UserError(f"{path} is a file; choose another --out.")
     occupied = path.is_dir() and any(p.name != ".lock" for p in path.iterdir())
     if occupied and not (resume or overwrite):
-        raise UserError(f"{path} already exists; add --resume to continue it, --overwrite to replace it, or choose another --out.")
+        raise UserError(
+            f"{path} already exists; add --resume to continue it, --overwrite to replace it, or choose another --out."
+        )
     if occupied and not (path / "recipe.json").exists():
         raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     with full_disk_explained(path):
@@ -157,5 +164,7 @@ def full_disk_explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunFailed(f"The disk that holds {path} is full; free some space, then continue with --resume.") from error
+            raise RunFailed(
+                f"The disk that holds {path} is full; free some space, then continue with --resume."
+            ) from error
         raise UserError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error

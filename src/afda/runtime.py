@@ -6,14 +6,14 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from afda.errors import UserError
 
-Precision = Literal["auto", "float32", "bfloat16"]
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Runtime:
     """Where and in which precision the passes run."""
 
     device: torch.device
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: str = "float32"
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Passes inside compute in this runtime's precision."""
@@ -31,7 +31,7 @@ class Runtime:
 
     def place(self, module: nn.Module) -> nn.Module:
         """The module on the device, its convolutions in the layout that is fast."""
-        return module.to(self.device, memory_format=torch.channels_last)
+        return module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def describe(self) -> dict[str, Any]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.processor()
@@ -46,7 +46,7 @@ class Runtime:
         }
 
 
-def runtime(device: str = "auto", precision: Precision = "auto", threads: int | None = None) -> Runtime:
+def runtime(device: str = "auto", precision: str = "auto", threads: int | None = None) -> Runtime:
     """The best device there is, or the one asked for."""
     keep_freed_memory()
     if threads is not None:

@@ -179,7 +179,7 @@ class Training:
             self.alignment.load_state_dict(state["alignment"])
         self.optimizer.load_state_dict(state["optimizer"])
         if state["opponent"] is not None and self.alignment is not None:
-            self.alignment.optimizer.load_state_dict(state["opponent"])  # type: ignore[union-attr, operator]
+            self.alignment.optimizer.load_state_dict(state["opponent"])  # type: ignore[union-attr]
 
 
 def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
@@ -335,7 +335,10 @@ def prepared(run: Run, recipe: Recipe, data: DataSet, runtime: Runtime) -> Train
     training = begin(recipe, data, runtime)
     state = run.read_checkpoint()
     if state is None:
-        run.write_json("environment.json", {**runtime.describe(), "data": data.files, "notes": list(data.notes)})
+        run.write_json(
+            "environment.json",
+            {**runtime.describe(), "source": data.source, "data": data.files, "notes": list(data.notes)},
+        )
     else:
         recorded = run.read_json("environment.json").get("data")
         if recorded != data.files:

@@ -19,7 +19,9 @@ class Alignment(nn.Module):
     def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
         raise NotImplementedError
 
-    def step(self, features: Tensor, labelled: Tensor, **rates: float) -> None:
+    def step(
+        self, features: Tensor, labelled: Tensor, *, learning_rate: float | None = None, beta1: float | None = None
+    ) -> None:
         """One update of the opponent on features that carry no gradient."""
 
     def joint_parameters(self) -> list[nn.Parameter]:

@@ -15,7 +15,7 @@ class Adversarial(Align):
 
     form: Literal["minimax", "inverted", "unlabelled-only"] = Field(
         "minimax",
-        description="f's loss: Eq. 4 as printed; with d's labels swapped; as printed with only unlabelled features moving",
+        description="f's loss: as in Eq. 4; with d's labels swapped; as in Eq. 4 but moving unlabelled features only",
     )
     hidden: int = Field(1024, gt=0, description="units of each of d's two hidden layers")
     learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")

@@ -1,6 +1,7 @@
 """Where images come from, how they are split, augmented and normalised."""
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from afda.errors import UserError, unknown
@@ -16,7 +17,7 @@ def load(name_or_path: str) -> "DataSet":
     if name_or_path in names("data.sets"):
         from afda.data.download import data_folder
 
-        return pick("data.sets", name_or_path).load(data_folder())
+        return replace(pick("data.sets", name_or_path).load(data_folder()), source=name_or_path)
     path = os.path.expanduser(name_or_path)
     is_path = os.path.exists(path) or os.path.basename(path) != path or os.path.splitext(path)[1]
     if not is_path:
@@ -27,4 +28,4 @@ def load(name_or_path: str) -> "DataSet":
         raise UserError(f"{path} is not an .npz file; give one, or one of: {', '.join(names('data.sets'))}.")
     from afda.data.arrays import load as load_arrays
 
-    return load_arrays(path)
+    return replace(load_arrays(path), source=os.path.abspath(path))

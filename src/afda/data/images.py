@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from afda.choices import Choice, Value
@@ -58,21 +57,24 @@ class DataSet:
     train: Images
     test: Images | None = None
     val: Images | None = None
-    preparation: Preparation = Preparation()
+    preparation: Preparation = field(default_factory=Preparation)
     balanced: bool = False
     """Whether the labelled subset is usually drawn with equally many images per class."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each source file: the fingerprint of the data."""
+    source: str = ""
+    """What `load` was given: a name, or the absolute path of a user's file."""
     notes: tuple[str, ...] = ()
     """What the user should know about these files, one sentence each."""
 
     def __post_init__(self) -> None:
         for part in (self.train, self.val, self.test):
-            if part is not None and len(part) and not UNLABELLED <= int(part.y.min()) <= int(part.y.max()) < len(self.classes):
-                raise UserError(
-                    f"Labels must be between 0 and {len(self.classes) - 1} (or {UNLABELLED} for none); "
-                    f"found {sorted(set(part.y.tolist()) - set(range(UNLABELLED, len(self.classes))))[:3]}."
-                )
+            if part is None or not len(part):
+                continue
+            lowest, highest, last = int(part.y.min()), int(part.y.max()), len(self.classes) - 1
+            if lowest < UNLABELLED or highest > last:
+                wrong = lowest if lowest < UNLABELLED else highest
+                raise UserError(f"Labels must be between 0 and {last} (or {UNLABELLED} for none), but one is {wrong}.")
 
 
 class Source(Choice):
@@ -83,7 +85,3 @@ class Source(Choice):
     def load(self, folder: Path) -> DataSet:
         """Read the set from `folder`, fetching its files there first if they are missing."""
         raise NotImplementedError
-
-
-def as_labels(y: Tensor) -> Tensor:
-    return y.to(torch.int64).flatten()

@@ -47,10 +47,12 @@ def fitted(how: Preparation, x: Tensor) -> Normaliser:
 def channel_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel, from its histogram: exact, and in constant memory."""
     levels = torch.arange(256, dtype=torch.float64)
-    counts = torch.stack([
-        sum((torch.bincount(part[:, c].flatten().int(), minlength=256) for part in x.split(4096)), torch.zeros(256))
-        for c in range(x.shape[1])
-    ]).double()
+    counts = torch.stack(
+        [
+            sum((torch.bincount(part[:, c].flatten().int(), minlength=256) for part in x.split(4096)), torch.zeros(256))
+            for c in range(x.shape[1])
+        ]
+    ).double()
     shares = counts / counts.sum(dim=1, keepdim=True)
     mean = shares @ levels
     return mean, (shares @ levels.square() - mean.square()).clamp_min(0).sqrt()

@@ -76,7 +76,7 @@ def in_turns(order: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:
 
 
 def with_every_class(order: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:
-    """The images in the order given, save that a class missing from the first `count` takes the place of a common one."""
+    """The images as ordered, save that a class missing from the first `count` takes the place of a common one."""
     order = order.copy()
     for k in np.setdiff1d(y[order], y[order[:count]]) if count else ():
         counts = np.bincount(y[order[:count]])

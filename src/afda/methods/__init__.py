@@ -69,7 +69,12 @@ class Nets:
 def joined(outputs: list[Output]) -> Output:
     if len(outputs) == 1:
         return outputs[0]
-    return Output(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*outputs, strict=True)))
+    second = [o.second for o in outputs if o.second is not None]
+    return Output(
+        torch.cat([o.logits for o in outputs]),
+        torch.cat([o.features for o in outputs]),
+        torch.cat(second) if second else None,
+    )
 
 
 class Method(Choice):

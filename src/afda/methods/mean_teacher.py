@@ -17,7 +17,9 @@ class MeanTeacher(Method):
     ramp: float = Field(40 / 150, ge=0, le=1, description="share of the training in which eta ramps up")
     decay: float = Field(0.999, ge=0, lt=1, description="alpha of the moving average; smaller in the first updates")
     on: Literal["unlabelled", "all"] = Field("unlabelled", description="which images are to be consistent")
-    logit_distance: float = Field(0.01, ge=0, description="with a two-headed net: weight of the heads' squared distance")
+    logit_distance: float = Field(
+        0.01, ge=0, description="with a two-headed net: weight of the heads' squared distance"
+    )
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
         x, u = batch.view()

@@ -19,7 +19,9 @@ class VAT(Method):
     on: Literal["all", "unlabelled"] = Field("all", description="which images are perturbed")
     iterations: int = Field(1, ge=1, description="power iterations that look for the worst direction")
     xi: float = Field(
-        1e-3, gt=0, description="length of the probe; the published 1e-6 drowns in float32 rounding, so it is longer here"
+        1e-3,
+        gt=0,
+        description="length of the probe; the published 1e-6 drowns in float32 rounding, so it is longer here",
     )
     noise: Literal["shared", "fresh"] = Field(
         "shared", description="whether perturbed passes keep the clean pass's dropout masks or draw their own"
@@ -64,7 +66,7 @@ def moved(x: Tensor | None, u: Tensor, steps: list[Tensor]) -> tuple[Tensor | No
 
 
 def unit(d: Tensor) -> Tensor:
-    """Each image's vector scaled to L2 norm 1; by its largest entry first, which keeps tiny gradients from vanishing."""
+    """Each image's vector scaled to L2 norm 1; by its largest entry first, so that tiny gradients do not vanish."""
     of_image = tuple(range(1, d.dim()))
     d = d / (1e-12 + d.abs().amax(dim=of_image, keepdim=True))
     return d / (1e-6 + d.square().sum(dim=of_image, keepdim=True)).sqrt()

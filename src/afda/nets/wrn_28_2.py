@@ -1,5 +1,7 @@
 """WRN-28-2, the wide residual network of Oliver et al. (2018)."""
 
+from itertools import pairwise
+
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ class WRN282(Net):
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
         widths = [scaled(c, self.width) for c in (16, 32, 64, 128)]
         blocks: list[nn.Module] = [nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False)]
-        for group, (before, width) in enumerate(zip(widths, widths[1:], strict=False)):
+        for group, (before, width) in enumerate(pairwise(widths)):
             for unit in range(4):
                 blocks.append(
                     Unit(

@@ -1,0 +1,231 @@
+"""The command line. Heavy imports wait inside the commands, so that --help answers at once."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from afda.errors import RunFailed, UserError
+
+app = typer.Typer(
+    name="afda",
+    help="Train an image classifier from a few labels and many unlabelled images.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="print only JSON")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1)]
+
+
+def version(asked: bool) -> None:
+    if asked:
+        from afda import __version__
+
+        typer.echo(f"afda {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="print the version")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="folder for the runs; finished ones in it are not run again")] = Path(
+        "demo"
+    ),
+    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations to average over", min=1)] = 3,
+    labels: Annotated[int, typer.Option(help="how many digits keep their label", min=10)] = 50,
+    steps: Annotated[int | None, typer.Option(help="updates per run; by default the recipe's", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Supervised-only beside AFDA on the embedded digits, in about a minute and a half."""
+    from afda.demo import demonstrate, show
+
+    result = demonstrate(out, seeds, labels, steps)
+    print_json(result) if as_json else show(result)
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Argument(help="digits, svhn, cifar10, or an .npz file of arrays")],
+    labels: Annotated[int | None, typer.Option(help="keep only this many labels, chosen by the seed", min=1)] = None,
+    method: Annotated[
+        str | None, typer.Option(help="see `afda list methods`; a+b combines two; default vat+entropy")
+    ] = None,
+    align: Annotated[str | None, typer.Option(help="adversarial (default), reversal, mmd or none")] = None,
+    net: Annotated[str | None, typer.Option(help="see `afda list nets`")] = None,
+    steps: Annotated[int | None, typer.Option(help="number of updates", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="decides the split and all randomness", min=0)] = None,
+    validation: Annotated[
+        bool | None, typer.Option(help="hold out a validation set as large as the labelled set")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`, or a recipe.json")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="path=value: any field of the recipe; may be repeated")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="the run's directory; by default under runs/")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress, no table")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
+    from afda import display
+    from afda.data import load
+    from afda.recipe import Recipe
+    from afda.recipes import recipe as named
+    from afda.runs import open_run
+    from afda.train import fit, prepared
+
+    chosen = settings or []
+    for name, value in (("labels", labels), ("net", net), ("steps", steps), ("seed", seed), ("validation", validation)):
+        if value is not None:
+            chosen = [*chosen, f"{name}={json.dumps(value)}"]
+    machine = chosen_runtime(device, precision, threads)
+    images = load(data)
+    if recipe is not None and (recipe.endswith(".json") or os.sep in recipe):
+        made = Recipe.read(Path(recipe))
+        for name, choice in (("method", method), ("align", align)):
+            if choice is not None:
+                chosen = [f"{name}={json.dumps(choice)}", *chosen]
+    else:
+        name = recipe or default_recipe(images, machine.device.type)
+        made = named(name, images, **{k: v for k, v in (("method", method), ("align", align)) if v is not None})
+        if recipe is None and not quiet:
+            display.err.print(f"Recipe {name} (see `afda list recipes`; choose with --recipe).", highlight=False)
+    made = made.with_settings(chosen)
+    if made.data != images.name:
+        raise UserError(
+            f"The recipe is for the data set {made.data!r}, not {images.name!r}; set it with --set data={images.name}."
+        )
+    path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
+    run = open_run(path, made, resume=resume, overwrite=overwrite)
+    if not run.finished:
+        for note in images.notes if not quiet else ():
+            display.err.print(f"Note: {note}", highlight=False)
+        stop = stop_on_signals()
+        training = prepared(run, made, images, machine)
+        try:
+            display.follow(fit(training, run, stop=stop), made, training.step, quiet)
+        except KeyboardInterrupt:
+            display.complain(
+                f"stopped after {training.step} of {made.steps} updates; continue with --out {path} --resume."
+            )
+            raise typer.Exit(130) from None
+    result = run.result()
+    if as_json:
+        print_json({"run": str(path), **result})
+    elif not quiet:
+        display.out.print(display.result_table(result, f"{images.name}, {made.title}"))
+        display.out.print(f"The run is in {path}.", highlight=False)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="the directory of a finished run")],
+    data: Annotated[
+        str | None, typer.Argument(help="other labelled data; by default the run's sealed test set")
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """The error of a trained model on its sealed test set, or on other labelled data."""
+    from afda import display
+    from afda.data import load
+    from afda.evaluate import evaluated
+
+    machine = chosen_runtime(device, precision, threads)
+    result = evaluated(run, load(data) if data else None, machine)
+    print_json(result) if as_json else display.out.print(display.evaluation_table(result))
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, nets, alignments, data, recipes, or all")] = "all",
+    as_json: AsJson = False,
+) -> None:
+    """What there is, with one line each."""
+    from afda.display import catalogue_tables, out
+    from afda.errors import unknown
+    from afda.listing import catalogue
+
+    found = catalogue()
+    if what != "all" and what not in found:
+        raise unknown("list", what, [*found, "all"])
+    shown = found if what == "all" else {what: found[what]}
+    if as_json:
+        print_json(shown)
+    else:
+        for table in catalogue_tables(shown):
+            out.print(table)
+
+
+def default_recipe(data: Any, device: str) -> str:
+    """The recipe for a data set when none is named: short on a CPU, the paper's on a GPU."""
+    if data.name == "digits":
+        return "digits-demo"
+    if data.name in ("svhn", "cifar10"):
+        return f"{data.name}-ablation" + ("-cpu" if device == "cpu" else "")
+    return "own-vectors" if len(data.train.shape) == 1 else "own-images"
+
+
+def chosen_runtime(device: str, precision: str, threads: int | None) -> Any:
+    from afda.errors import unknown
+    from afda.runtime import PRECISIONS, runtime
+
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    return runtime(device, precision, threads)
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that Ctrl-C or SIGTERM sets; a second signal ends the program at once."""
+    stop = threading.Event()
+
+    def request(number: int, _: Any) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(signal.SIGINT, request)
+    signal.signal(signal.SIGTERM, request)
+    return stop
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        fail(2, error)
+    except RunFailed as error:
+        fail(1, error)
+    except KeyboardInterrupt:
+        fail(130, "interrupted.")
+
+
+def fail(code: int, message: object) -> None:
+    print(f"afda: {message}", file=sys.stderr)
+    sys.exit(code)

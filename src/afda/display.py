@@ -1,0 +1,143 @@
+"""What the terminal shows: a live bar or plain lines while training, tables afterwards."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from afda.recipe import Recipe
+from afda.sweep import Job
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+def news(line: dict[str, Any], recipe: Recipe) -> str:
+    """A line of the log in words: loss terms, discriminator, error and speed."""
+    images = recipe.labelled_batch + recipe.unlabelled_batch * recipe.uses_unlabelled
+    parts = [
+        f"{name} {line[name]:.3f}"
+        for name in ("supervised", "consistency", "entropy", "logit distance", "alignment")
+        if name in line
+    ]
+    if "discriminator accuracy" in line:
+        parts.append(f"d {line['discriminator accuracy']:.0%}")
+    if line.get("val_error") is not None:
+        parts.append(f"val. error {line['val_error']:.1f} %")
+    if line.get("mmd2") is not None:
+        parts.append(f"MMD² {1000 * line['mmd2']:.1f}e-3")
+    parts.append(f"{images * line['step'] / max(line['seconds'], 1e-9):.0f} img/s")
+    return " · ".join(parts)
+
+
+def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: bool) -> None:
+    """Show a training while it goes on: a bar on a terminal, else a line now and then."""
+    if quiet:
+        for _ in lines:
+            pass
+    elif err.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=err, transient=True) as bar:
+            task = bar.add_task(recipe.title, total=recipe.steps, completed=begun)
+            known: dict[str, Any] = {}
+            for line in lines:
+                known |= line  # errors are measured more rarely than losses
+                bar.update(task, completed=line["step"], description=f"{recipe.title}  {news(known, recipe)}")
+    else:
+        shown = 0.0
+        for line in lines:
+            if "mmd2" in line or time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                left = (recipe.steps - line["step"]) * line["seconds"] / line["step"]
+                err.print(
+                    f"step {line['step']}/{recipe.steps} · {news(line, recipe)} · {left:.0f} s left", highlight=False
+                )
+
+
+def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
+    """Show a sweep while it goes on, and return its jobs."""
+    todo: list[Job] = []
+    if err.is_terminal:
+        with Live(console=err, refresh_per_second=4, transient=True) as live:
+            for todo in states:
+                live.update(progress_table(todo, title))
+        return todo
+    told: set[int] = set()
+    for todo in states:
+        for job in todo:
+            if job.state in ("done", "failed") and id(job) not in told:
+                told.add(id(job))
+                detail = job.problem if job.state == "failed" else f"{job.run.result()['seconds']:.0f} s"
+                err.print(f"{job.run.path.name}: {job.state} ({detail})", highlight=False)
+    return todo
+
+
+def progress_table(todo: list[Job], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in ("run", "state", "step", "now"):
+        table.add_column(column)
+    for job in todo:
+        line = job.latest if job.state == "running" else {"step": 0}
+        now = news(line, job.recipe) if line["step"] else job.problem if job.state == "failed" else ""
+        step = f"{line['step']}/{job.recipe.steps}" if job.state == "running" else ""
+        table.add_row(job.run.path.name, job.state, step, now)
+    return table
+
+
+def percent(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f} %"
+
+
+def result_table(result: dict[str, Any], title: str) -> Table:
+    """The result of one run."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    rows = {
+        "test error": percent(result["test_error"]),
+        "validation error": percent(result["val_error"]),
+        "MMD² of the features": "none" if result["mmd2"] is None else f"{1000 * result['mmd2']:.2f} × 10⁻³",
+        "risk gap, bound": bound_words(result["bound"]),
+        "labels, unlabelled": f"{result['labels']}, {result['unlabelled']}",
+        "time": f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def evaluation_table(result: dict[str, Any]) -> Table:
+    """Errors of a model on labelled images, overall and per class."""
+    table = Table(title=f"{result['run']} on {result['images']} images of {result['data']}", title_justify="left")
+    table.add_column("class")
+    table.add_column("error", justify="right")
+    for name, error in result["class_errors"].items():
+        table.add_row(Text(name), percent(error))
+    table.add_section()
+    table.add_row("all", percent(result["error"]))
+    return table
+
+
+def catalogue_tables(catalogue: dict[str, dict[str, str]]) -> Iterator[Table]:
+    for title, rows in catalogue.items():
+        table = Table(title=title, title_justify="left", show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for name, line in rows.items():
+            table.add_row(name, line)
+        yield table
+
+
+def bound_words(bound: dict[str, float] | None) -> str:
+    if bound is None:
+        return "unknown (needs the true labels of the unlabelled images)"
+    return f"{bound['gap']:.3f} ≤ {bound['total']:.3f} + {bound['remainder']:.3f}"
+
+
+def complain(message: str) -> None:
+    """One sentence on stderr."""
+    print(f"afda: {message}", file=sys.stderr)

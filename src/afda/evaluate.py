@@ -1,0 +1,35 @@
+"""A trained model against labelled images."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from afda import results
+from afda.data import load
+from afda.data.images import DataSet
+from afda.errors import UserError
+from afda.inference import load_model, outputs
+from afda.runs import Run
+from afda.runtime import Runtime
+
+
+def evaluated(path: Path, data: DataSet | None, runtime: Runtime) -> dict[str, Any]:
+    """The errors of a run's model on its own test set, or on the labelled images of `data`."""
+    run = Run(path)
+    model, shape = load_model(path)
+    if data is None:
+        data = load(str(run.read_json("environment.json")["source"]))
+        if data.test is None:
+            raise UserError(f"The data of {path} have no test set; name labelled data to evaluate on.")
+    images = data.test if data.test is not None else data.train[data.train.y >= 0]
+    if not len(images):
+        raise UserError(f"{data.name} has no labelled images to evaluate on.")
+    if images.shape != shape:
+        raise UserError(f"The model takes inputs of shape {shape}, but {data.name} has {images.shape}.")
+    if strangers := sorted(set(data.classes) - set(model.classes)):
+        raise UserError(f"The model does not know the class {strangers[0]!r} of {data.name}.")
+    to_model = torch.tensor([model.classes.index(name) for name in data.classes])
+    runtime.place(model)
+    found = results.errors(outputs(model, images.x, runtime).logits, to_model[images.y], model.classes)
+    return {"run": str(path), "data": data.name, "images": len(images), **found}

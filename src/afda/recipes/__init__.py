@@ -1,0 +1,65 @@
+"""The named recipes: the paper's experiments at full length, and a shorter `cpu` profile of each.
+
+Each file is about one data set; each function in its `RECIPES` makes a recipe from the data, a method and an alignment.
+`CPU` lists what the short profile of a recipe changes, as settings.
+"""
+
+import importlib
+import pkgutil
+from typing import Any
+
+from afda.data.images import DataSet
+from afda.errors import unknown
+from afda.recipe import Recipe
+
+AFDA = "vat+entropy"
+"""The paper's method: virtual adversarial training with entropy, to which alignment is added."""
+
+
+def shelf() -> dict[str, tuple[Any, str, bool]]:
+    """Every recipe's name with its module, its function's name and whether it is the cpu profile."""
+    found = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for build in module.RECIPES:
+            name = f"{info.name}-{build.__name__}".replace("_", "-")
+            found[name] = (module, build.__name__, False)
+            if build.__name__ in module.CPU:
+                found[f"{name}-cpu"] = (module, build.__name__, True)
+    return found
+
+
+def recipe(name: str, data: DataSet, method: str = AFDA, align: str = "adversarial") -> Recipe:
+    """The named recipe with this method (`a+b` adds up two) and this alignment (`none` for none)."""
+    known = shelf()
+    if name not in known:
+        raise unknown("recipe", name, known)
+    module, function, short = known[name]
+    made = getattr(module, function)(data, method, align)
+    return made.with_settings(applicable(made, module.CPU[function])) if short else made
+
+
+def applicable(made: Recipe, settings: tuple[str, ...]) -> list[str]:
+    """Those settings that are about parts this recipe has."""
+    parts = {f"method.{m.name()}" for m in made.method} | ({"align"} if made.align else set())
+    return [s for s in settings if not s.startswith(("method.", "align.")) or any(s.startswith(p + ".") for p in parts)]
+
+
+def summaries() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Name, one line, and what the cpu profile changes, of every recipe."""
+    rows = []
+    for name, (module, function, short) in shelf().items():
+        line = getattr(module, function).__doc__.strip().splitlines()[0]
+        rows.append((name, line, module.CPU[function] if short else ()))
+    return rows
+
+
+def methods(names: str, **fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """`a+b` as method values, with the fields that the recipe gives those it mentions."""
+    return [{"name": name, **fields.get(name.replace("-", "_"), {})} for name in names.split("+")]
+
+
+def of_data(data: DataSet, **fields: Any) -> Recipe:
+    """A recipe with the data set's own name, preparation and way of drawing labels, unless told otherwise."""
+    known = {"data": data.name, "preparation": data.preparation.model_dump(), "balanced": data.balanced}
+    return Recipe.of({**known, **fields})

@@ -1,0 +1,53 @@
+"""A person's own data."""
+
+from afda.data.images import DataSet
+from afda.recipe import Recipe
+from afda.recipes import methods, of_data
+
+
+def images(data: DataSet, method: str, align: str) -> Recipe:
+    """Images of any kind: a small net up to 16 pixels, a quarter of ConvLarge above."""
+    tiny = min(data.train.shape[1:]) <= 16
+    radius = 1.0 if tiny else 2.5
+    consistency = {"weight": 10.0, "ramp": 0.3}
+    return of_data(
+        data,
+        net={"name": "small", "momentum": 0.05} if tiny else {"name": "conv-large", "width": 0.25, "momentum": 0.05},
+        method=methods(
+            method,
+            vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
+            pi_model=consistency,
+            mean_teacher=consistency,
+        ),
+        align=align,
+        steps=1500 if tiny else 4000,
+        labelled_batch=16,
+        unlabelled_batch=64,
+        optimisation={"learning_rate": 1e-3, "tail": 1 / 3},
+    )
+
+
+def vectors(data: DataSet, method: str, align: str) -> Recipe:
+    """Vectors such as embeddings: a perceptron, trained in seconds."""
+    (size,) = data.train.shape
+    consistency = {"weight": 10.0, "ramp": 0.3}
+    return of_data(
+        data,
+        net={"name": "mlp", "momentum": 0.05},
+        # Inputs have unit variance, so their norm grows as the root of their number; so does a fair perturbation.
+        method=methods(
+            method,
+            vat={"radius": 0.25 * size**0.5, "xi": 1e-2, "on": "unlabelled"},
+            pi_model=consistency,
+            mean_teacher=consistency,
+        ),
+        align=align,
+        steps=1000,
+        labelled_batch=16,
+        unlabelled_batch=64,
+        optimisation={"learning_rate": 1e-3, "tail": 1 / 3},
+    )
+
+
+RECIPES = (images, vectors)
+CPU: dict[str, tuple[str, ...]] = {}
