@@ -11,7 +11,7 @@ _HOME = {
     "Recipe": "afda.recipe",
     "mmd2": "afda.measures",
     "risk_bound": "afda.measures",
-    "train": "afda.train",
+    "train": "afda.training",
 }
 
 __all__ = ["AdversarialAlignment", "Recipe", "__version__", "mmd2", "risk_bound", "train"]
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from afda.align.adversarial import AdversarialAlignment
     from afda.measures import mmd2, risk_bound
     from afda.recipe import Recipe
-    from afda.train import train
+    from afda.training import train
 
 
 def __getattr__(name: str) -> Any:

@@ -45,7 +45,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        self.threshold = round(256 * p)
+        self.threshold = min(round(256 * p), 255)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:

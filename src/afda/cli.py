@@ -24,7 +24,7 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="print only JSON")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1)]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1, max=1024)]
 
 
 def version(asked: bool) -> None:
@@ -83,6 +83,10 @@ def train(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
+    snapshots: Annotated[
+        bool,
+        typer.Option("--snapshots", help="keep the model now and then, and test all of them after the last update"),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress, no table")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,12 +96,13 @@ def train(
     from afda.recipe import Recipe
     from afda.recipes import recipe as named
     from afda.runs import open_run
-    from afda.train import fit, prepared
+    from afda.training import begin, fit, prepared
 
-    chosen = settings or []
+    chosen = []
     for name, value in (("labels", labels), ("net", net), ("steps", steps), ("seed", seed), ("validation", validation)):
         if value is not None:
-            chosen = [*chosen, f"{name}={json.dumps(value)}"]
+            chosen.append(f"{name}={json.dumps(value)}")
+    chosen += settings or []
     machine = chosen_runtime(device, precision, threads)
     images = load(data)
     if recipe is not None and (recipe.endswith(".json") or os.sep in recipe):
@@ -108,22 +113,23 @@ def train(
     else:
         name = recipe or default_recipe(images, machine.device.type)
         made = named(name, images, **{k: v for k, v in (("method", method), ("align", align)) if v is not None})
-        if recipe is None and not quiet:
-            display.err.print(f"Recipe {name} (see `afda list recipes`; choose with --recipe).", highlight=False)
     made = made.with_settings(chosen)
     if made.data != images.name:
         raise UserError(
             f"The recipe is for the data set {made.data!r}, not {images.name!r}; set it with --set data={images.name}."
         )
     path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
+    training = begin(made, images, machine)  # what cannot begin leaves what is in --out alone
     run = open_run(path, made, resume=resume, overwrite=overwrite)
     if not run.finished:
+        if recipe is None and not quiet:
+            display.err.print(f"Recipe {name} (see `afda list recipes`; choose with --recipe).", highlight=False)
         for note in images.notes if not quiet else ():
             display.err.print(f"Note: {note}", highlight=False)
         stop = stop_on_signals()
-        training = prepared(run, made, images, machine)
+        prepared(training, run)
         try:
-            display.follow(fit(training, run, stop=stop), made, training.step, quiet)
+            display.follow(fit(training, run, snapshots=snapshots, stop=stop), made, training.step, quiet)
         except KeyboardInterrupt:
             display.complain(
                 f"stopped after {training.step} of {made.steps} updates; continue with --out {path} --resume."
@@ -158,6 +164,49 @@ def evaluate(
     print_json(result) if as_json else display.out.print(display.evaluation_table(result))
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1 to figure-7, or digits")],
+    profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
+    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell", min=1)] = 3,
+    only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
+    at_once: Annotated[
+        int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder of the runs and tables; finished cells are not run again")] = Path(
+        "results"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """A table or figure of the paper as a sweep that can be cut off and continued: ours beside the paper's."""
+    from afda import display
+    from afda.errors import unknown
+    from afda.reproduce import PROFILES, cells, planned, table, written
+    from afda.sweep import sweep
+
+    if profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    chosen = cells(name, only)
+    jobs = planned(name, chosen, out, profile, seeds)
+    jobs = display.follow_jobs(sweep(jobs, at_once), f"{name}, {profile} profile, {seeds} seeds")
+    rows = table(name, chosen, out, profile, seeds)
+    paths = written(name, rows, out, profile)
+    if name.startswith("figure"):
+        from afda.illustrate import illustrated
+
+        paths += illustrated(name, chosen, out, profile, seeds)
+    if as_json:
+        print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
+    else:
+        display.out.print(display.reproduction_table(name, rows, profile))
+        display.out.print(f"Written: {', '.join(map(str, paths))}", highlight=False)
+    failed = [job for job in jobs if job.state == "failed"]
+    if failed:
+        raise RunFailed(
+            f"{len(failed)} of {len(jobs)} runs failed, the first ({failed[0].run.path}): {failed[0].problem}"
+        )
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(help="methods, nets, alignments, data, recipes, or all")] = "all",
@@ -181,10 +230,10 @@ def list_(
 
 def default_recipe(data: Any, device: str) -> str:
     """The recipe for a data set when none is named: short on a CPU, the paper's on a GPU."""
-    if data.name == "digits":
+    if data.source == "digits":
         return "digits-demo"
-    if data.name in ("svhn", "cifar10"):
-        return f"{data.name}-ablation" + ("-cpu" if device == "cpu" else "")
+    if data.source in ("svhn", "cifar10"):
+        return f"{data.source}-ablation" + ("-cpu" if device == "cpu" else "")
     return "own-vectors" if len(data.train.shape) == 1 else "own-images"
 
 
@@ -216,6 +265,7 @@ def print_json(value: Any) -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except UserError as error:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from afda.data import load
 from afda.display import follow_jobs, out
-from afda.errors import RunFailed
+from afda.errors import RunFailed, UserError
 from afda.recipes import AFDA, recipe
 from afda.sweep import jobs, sweep
 
@@ -18,6 +18,8 @@ WAYS = {"supervised-only": ("supervised", "none"), "AFDA": (AFDA, "adversarial")
 def demonstrate(folder: Path, seeds: int, labels: int, steps: int | None) -> dict[str, Any]:
     """Train both ways with every seed, two or more at a time, and compare them."""
     data = load("digits")
+    if labels >= len(data.train):
+        raise UserError(f"Ask for fewer than {len(data.train)} --labels, so that some digits are left without one.")
     settings = [f"labels={labels}"] + ([f"steps={steps}"] if steps else [])
     todo = []
     for seed in range(seeds):

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from afda.recipe import Recipe
+from afda.report import tables
 from afda.sweep import Job
 
-out = Console(soft_wrap=True)
-err = Console(stderr=True, soft_wrap=True)
+# Paths and names of classes may look like markup; they are shown as they are.
+out = Console(soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
 
 
 def news(line: dict[str, Any], recipe: Recipe) -> str:
@@ -28,8 +30,9 @@ def news(line: dict[str, Any], recipe: Recipe) -> str:
     ]
     if "discriminator accuracy" in line:
         parts.append(f"d {line['discriminator accuracy']:.0%}")
-    if line.get("val_error") is not None:
-        parts.append(f"val. error {line['val_error']:.1f} %")
+    for name in ("labelled_error", "val_error"):
+        if line.get(name) is not None:
+            parts.append(f"{name.replace('_', ' ')} {line[name]:.1f} %")
     if line.get("mmd2") is not None:
         parts.append(f"MMD² {1000 * line['mmd2']:.1f}e-3")
     parts.append(f"{images * line['step'] / max(line['seconds'], 1e-9):.0f} img/s")
@@ -42,7 +45,12 @@ def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: b
         for _ in lines:
             pass
     elif err.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=err, transient=True) as bar:
             task = bar.add_task(recipe.title, total=recipe.steps, completed=begun)
             known: dict[str, Any] = {}
@@ -130,6 +138,17 @@ def catalogue_tables(catalogue: dict[str, dict[str, str]]) -> Iterator[Table]:
         for name, line in rows.items():
             table.add_row(name, line)
         yield table
+
+
+def reproduction_table(name: str, rows: list[dict[str, Any]], profile: str) -> Table:
+    """Ours beside the paper's; cells that were not run are empty."""
+    shortened = " (shortened runs of narrow nets)" if profile == "cpu" else ""
+    table = Table(title=f"{name}, {profile} profile{shortened}: mean ± standard deviation (runs)", title_justify="left")
+    for column in tables.HEADER:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*tables.cells(row))
+    return table
 
 
 def bound_words(bound: dict[str, float] | None) -> str:

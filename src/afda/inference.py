@@ -17,6 +17,10 @@ from afda.runs import Run
 from afda.runtime import Runtime
 
 
+SNAPSHOT = "snapshot-"
+"""How the names of models kept in mid-training begin."""
+
+
 class Model(nn.Module):
     """A classifier with its normalisation: from raw pixels to logits and features."""
 
@@ -45,10 +49,14 @@ def outputs(model: Model, x: Tensor, runtime: Runtime, batch: int = 500) -> Outp
     return Output(logits, features)
 
 
+def model_bytes(model: Model) -> bytes:
+    """The model's tensors in the safetensors format."""
+    return save({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()})
+
+
 def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -> None:
     """Write model.safetensors and model.json: all that prediction needs, and nothing that runs code."""
-    tensors = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
-    run.write("model.safetensors", save(tensors))
+    run.write("model.safetensors", model_bytes(model))
     run.write_json(
         "model.json",
         {

@@ -93,8 +93,8 @@ def mmd2(p: Tensor, q: Tensor, bandwidth: Tensor | float | None = None, *, seed:
         return p.new_full((), torch.nan, dtype=torch.float64)
     centre = q.detach().mean(dim=0)  # distances do not change, float32 loses fewer digits
     p, q = p - centre, q - centre
-    gamma = median_bandwidth(p, q, seed=seed) if bandwidth is None else torch.as_tensor(bandwidth, device=p.device)
-    gamma = gamma.to(p.dtype)
+    gamma = median_bandwidth(p, q, seed=seed) if bandwidth is None else bandwidth
+    gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
     n, m = len(p), len(q)
     return (
         within_sum(p, gamma) / (n * (n - 1))

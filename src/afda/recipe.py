@@ -151,21 +151,29 @@ def put(fields: dict[str, Any], path: str, value: Any) -> None:
     place: Any = fields
     for part in parents:
         if isinstance(place, list | tuple):
-            place = {element["name"]: element for element in place}
+            place = {element["name"]: element for element in place if isinstance(element, dict)}
         if not isinstance(place, dict) or part not in place:
             raise unknown("setting", path, paths(fields))
         place = place[part]
     if isinstance(place, list | tuple) or not isinstance(place, dict) or last not in place:
         raise unknown("setting", path, paths(fields))
-    if last in ("method", "net", "align") and isinstance(value, str):
-        value = tuple(value.split("+")) if last == "method" else value
-    place[last] = value
+    place[last] = whole(path, value) if isinstance(value, str) else value
+
+
+def whole(path: str, name: str) -> Any:
+    """What a name stands for, so that a later setting can be about a field of it."""
+    if path == "method":
+        return tuple(pick("methods", part).model_dump() for part in name.split("+"))
+    if path in ("net", "align") and name != "none":
+        return pick({"net": "nets", "align": "align"}[path], name).model_dump()
+    return name
 
 
 def paths(fields: Any, prefix: str = "") -> list[str]:
     """All dotted paths that `put` accepts."""
     if isinstance(fields, list | tuple):
-        fields = {element["name"]: element for element in fields if isinstance(element, dict)}
+        elements = [element for element in fields if isinstance(element, dict)]
+        return [path for element in elements for path in paths(element, f"{prefix}{element['name']}.")]
     if not isinstance(fields, dict):
         return []
     found = []

@@ -1,17 +1,20 @@
 """What is reported of a classifier: while it trains, from validation images; at the end, once, from the test images."""
 
+import copy
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from afda.classifier import Output
 from afda.data.images import DataSet, Images
 from afda.data.split import Split
-from afda.inference import Model, outputs
+from afda.inference import SNAPSHOT, Model, outputs
 from afda.measures import class_errors, confusion, error_rate, mmd2, risk_bound
 from afda.recipe import Recipe
+from afda.runs import Run
 from afda.runtime import Runtime
 
 TRACED = 2000
@@ -32,11 +35,15 @@ def validation_images(data: DataSet, split: Split) -> Images | None:
 
 
 def alignment(model: Model, labelled: Images, unlabelled: Images, runtime: Runtime) -> dict[str, Any]:
-    """MMD^2 between the features of labelled and unlabelled images, and Theorem 1 where true labels are known."""
+    """The fit to the labelled images, MMD^2 to the unlabelled ones, and Theorem 1 where their true labels are known."""
     of_labelled = outputs(model, labelled.x, runtime)
     of_unlabelled = outputs(model, unlabelled.x, runtime)
     discrepancy = float(mmd2(of_labelled.features, of_unlabelled.features)) if len(unlabelled) > 1 else None
-    return {"mmd2": discrepancy, "bound": bound(model, of_labelled, labelled.y, of_unlabelled, unlabelled.y)}
+    return {
+        "labelled_error": error_rate(of_labelled.logits.argmax(dim=1), labelled.y),
+        "mmd2": discrepancy,
+        "bound": bound(model, of_labelled, labelled.y, of_unlabelled, unlabelled.y),
+    }
 
 
 def bound(model: Model, l: Output, y_l: Tensor, u: Output, y_u: Tensor) -> dict[str, float] | None:  # noqa: E741
@@ -58,8 +65,21 @@ def trace(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Ru
     return line
 
 
+def test_curve(model: Model, run: Run, data: DataSet, runtime: Runtime) -> dict[str, float] | None:
+    """The test error of each snapshot by its step. Like `final`, it is called after the last update."""
+    if data.test is None:
+        return None
+    of_snapshot = copy.deepcopy(model)
+    found = {}
+    for path in run.path.glob(f"{SNAPSHOT}*.safetensors"):
+        of_snapshot.load_state_dict(load_file(path))
+        predicted = outputs(of_snapshot, data.test.x, runtime).logits.argmax(dim=1)
+        found[int(path.stem.removeprefix(SNAPSHOT))] = error_rate(predicted, data.test.y)
+    return {str(step): found[step] for step in sorted(found)}
+
+
 def final(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> dict[str, Any]:
-    """The result of a run. This is the one place that opens the sealed test set."""
+    """The result of a run. The test set is opened here and in `test_curve`, after the last update."""
     labelled = data.train[torch.from_numpy(split.labelled)]
     unlabelled = data.train[torch.from_numpy(split.unlabelled)]
     validation = validation_images(data, split)

@@ -51,7 +51,7 @@ class Run:
         return []
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write(name, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+        self.write(name, (as_json(value, indent=2) + "\n").encode())
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file so that it is there whole or not at all, even if the power fails."""
@@ -69,7 +69,7 @@ class Run:
 
     def append_log(self, line: dict[str, Any]) -> None:
         with full_disk_explained(self.path), open(self.path / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.write(as_json(line) + "\n")
 
     def cut_log(self, step: int) -> None:
         """Forget log lines after this step: a resumed run writes them again."""
@@ -92,21 +92,25 @@ class Run:
         for path in found:
             content = path.read_bytes()
             if hashlib.sha256(content[32:]).digest() == content[:32]:
+                if path.name == PREVIOUS:  # a damaged one must not push this out when the next is written
+                    (self.path / CHECKPOINT).unlink(missing_ok=True)
                 return torch.load(io.BytesIO(content[32:]), weights_only=True)
         if found:
             raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
         return None
 
-    def discard_checkpoints(self) -> None:
-        for name in (CHECKPOINT, PREVIOUS):
-            (self.path / name).unlink(missing_ok=True)
+    def discard(self, *patterns: str) -> None:
+        for pattern in patterns:
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def lock(self) -> None:
         with full_disk_explained(self.path):
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until the process ends
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until `unlock` or the process's end
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self.unlock()
             raise UserError(f"{self.path} is in use by another process; wait for it or choose another --out.") from None
 
     def unlock(self) -> None:
@@ -114,13 +118,17 @@ class Run:
             self._lock.close()
             self._lock = None
 
+    def __del__(self) -> None:
+        self.unlock()
+
 
 def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Run:
     """Make the directory of a run, or open one to go on with. Nothing that is there is lost unless asked for."""
     run = Run(path)
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file; choose another --out.")
-    occupied = path.is_dir() and any(p.name != ".lock" for p in path.iterdir())
+    with full_disk_explained(path):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file; choose another --out.")
+        occupied = path.is_dir() and any(p.name != ".lock" for p in path.iterdir())
     if occupied and not (resume or overwrite):
         raise UserError(
             f"{path} already exists; add --resume to continue it, --overwrite to replace it, or choose another --out."
@@ -138,6 +146,7 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     if occupied:
         changed = differences(run.recipe(), recipe)
         if changed:
+            run.unlock()
             raise UserError(f"{path} was started with another recipe ({changed}); resume it with its own settings.")
     else:
         run.write("recipe.json", recipe.to_json().encode())
@@ -145,10 +154,39 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
 
 
 def differences(old: Recipe, new: Recipe) -> str:
-    """Which top-level fields differ, in words."""
-    a, b = old.model_dump(), new.model_dump()
-    changed = [key for key in a if a[key] != b[key]]
-    return ", ".join(f"{key}: {a[key]!r} there, {b[key]!r} now" for key in changed[:3])
+    """Which fields differ, the first three, in words."""
+    return ", ".join(list(changes(old.model_dump(), new.model_dump()))[:3])
+
+
+def changes(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    a, b = by_name(old), by_name(new)
+    if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b) and a.get("name") == b.get("name"):
+        for key in a:
+            yield from changes(a[key], b[key], f"{path}.{key}" if path else key)
+    elif old != new:
+        yield f"{path}: {in_short(a)} there, {in_short(b)} now"
+
+
+def by_name(value: Any) -> Any:
+    """A list of methods as a mapping from their names."""
+    if isinstance(value, list | tuple) and all(isinstance(element, dict) for element in value):
+        return {element["name"]: element for element in value}
+    return value
+
+
+def in_short(value: Any) -> str:
+    if isinstance(value, dict):
+        return value.get("name") or "+".join(value)
+    return "none" if value is None else repr(value)
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        raise RunFailed(
+            "The net's outputs are no longer finite numbers; the last checkpoint is kept. Try a lower learning rate."
+        ) from None
 
 
 def whole_lines(text: str) -> Iterator[dict[str, Any]]:

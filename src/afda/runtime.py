@@ -55,7 +55,7 @@ def runtime(device: str = "auto", precision: str = "auto", threads: int | None =
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         chosen = torch.device(device)
-        torch.empty(1, device=chosen)
+        torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError):
         raise UserError(f"The device {device!r} cannot be used on this machine; try --device cpu.") from None
     if precision == "auto":

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.runs import Run, open_run
+from afda.runs import Run, differences, open_run
 
 
 @dataclass
@@ -20,9 +21,17 @@ class Job:
     recipe: Recipe
     run: Run
     data: str
+    options: tuple[str, ...] = ()
+    """More of the command line of `afda train`."""
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     problem: str = ""
     process: subprocess.Popen[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.run.finished:
+            if changed := differences(self.run.recipe(), self.recipe):
+                raise UserError(f"{self.run.path} is a run of another recipe ({changed}); choose another --out.")
+            self.state = "done"
 
     @property
     def latest(self) -> dict[str, Any]:
@@ -32,10 +41,14 @@ class Job:
 
     def start(self, threads: int) -> None:
         # The recipe is laid down first, so that the process has only to resume the run.
-        open_run(self.run.path, self.recipe, resume=True).unlock()
+        try:
+            open_run(self.run.path, self.recipe, resume=True).unlock()
+        except UserError as error:
+            self.state, self.problem = "failed", str(error)
+            return
         command = [sys.executable, "-m", "afda", "train", self.data, "--recipe", str(self.run.path / "recipe.json")]
         self.process = subprocess.Popen(
-            [*command, "--out", str(self.run.path), "--resume", "--quiet", "--threads", str(threads)],
+            [*command, "--out", str(self.run.path), "--resume", "--quiet", "--threads", str(threads), *self.options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -47,30 +60,35 @@ class Job:
         if self.process is not None and self.process.poll() is not None:
             _, complaint = self.process.communicate()
             self.state = "done" if self.process.returncode == 0 and self.run.finished else "failed"
-            self.problem = (complaint.strip().splitlines() or [f"exit code {self.process.returncode}"])[-1]
+            last = (complaint.strip().splitlines() or [f"exit code {self.process.returncode}"])[-1]
+            self.problem = "" if self.state == "done" else last.removeprefix("afda: ")
             self.process = None
+
+    def stop(self) -> None:
+        """Wait for a process that was told to end."""
+        if self.process is not None:
+            self.process.communicate()
+            self.process, self.state = None, "waiting"
 
 
 def jobs(recipes: list[Recipe], folder: Path, data: str) -> list[Job]:
     """A job per recipe, in a directory named after what sets it apart; finished runs are done already."""
-    made = []
-    for recipe in recipes:
-        run = Run(folder / f"{recipe.title}-{recipe.labels}-seed{recipe.seed}")
-        made.append(Job(recipe, run, data, state="done" if run.finished else "waiting"))
-    return made
+    return [Job(recipe, Run(folder / f"{recipe.title}-{recipe.labels}-seed{recipe.seed}"), data) for recipe in recipes]
 
 
-def sweep(todo: list[Job], at_once: int | None = None) -> Iterator[list[Job]]:
-    """Run all jobs, `at_once` at a time, and yield them whenever there may be news. Stopping it stops them."""
-    cores = os.cpu_count() or 1
-    at_once = min(at_once or cores, len(todo))
+def sweep(todo: list[Job], at_once: int | None = None, threads: int = 1) -> Iterator[list[Job]]:
+    """Run all jobs, `at_once` at a time, and yield them whenever there may be news. Stopping it stops them.
+
+    Every run has the same number of threads however many run at once, for that number decides the last bits.
+    """
+    at_once = at_once or max(1, (os.cpu_count() or 1) // threads)
     try:
         while any(job.state in ("waiting", "running") for job in todo):
             for job in todo:
                 job.look()
             running = sum(job.state == "running" for job in todo)
             for job in [job for job in todo if job.state == "waiting"][: at_once - running]:
-                job.start(threads=max(1, cores // at_once))
+                job.start(threads)
             yield todo
             time.sleep(0.5)
     finally:
@@ -78,6 +96,5 @@ def sweep(todo: list[Job], at_once: int | None = None) -> Iterator[list[Job]]:
             if job.process is not None:
                 job.process.terminate()  # it saves its state and ends
         for job in todo:
-            if job.process is not None:
-                job.process.wait()
+            job.stop()
     yield todo

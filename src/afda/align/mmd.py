@@ -1,5 +1,6 @@
 """Alignment by matching moments: the squared maximum mean discrepancy itself as a loss (Long et al., 2015)."""
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -24,7 +25,9 @@ class MMDAlignment(Alignment):
         self.bandwidths = bandwidths
 
     def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
-        p, q = features[labelled].float(), features[~labelled].float()
-        gamma = median_bandwidth(p, q)
-        values = [mmd2(p, q, factor * gamma) for factor in self.bandwidths]
+        # Distances are differences of nearly equal numbers: full precision.
+        with torch.autocast(features.device.type, enabled=False):
+            p, q = features[labelled].float(), features[~labelled].float()
+            gamma = median_bandwidth(p, q)
+            values = [mmd2(p, q, factor * gamma) for factor in self.bandwidths]
         return mu * sum(values, values[0].new_zeros(())) / len(values)

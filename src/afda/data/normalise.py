@@ -49,10 +49,13 @@ def channel_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     levels = torch.arange(256, dtype=torch.float64)
     counts = torch.stack(
         [
-            sum((torch.bincount(part[:, c].flatten().int(), minlength=256) for part in x.split(4096)), torch.zeros(256))
+            sum(
+                (torch.bincount(part[:, c].flatten().int(), minlength=256) for part in x.split(4096)),
+                levels.new_zeros(256),
+            )
             for c in range(x.shape[1])
         ]
-    ).double()
+    )
     shares = counts / counts.sum(dim=1, keepdim=True)
     mean = shares @ levels
     return mean, (shares @ levels.square() - mean.square()).clamp_min(0).sqrt()
@@ -60,13 +63,13 @@ def channel_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def zca(x: Tensor) -> Normaliser:
     """Zero-phase whitening of images in [0, 1]: U diag(1 / sqrt(S + 1e-5)) U^T of the pixels' covariance."""
-    size = x[0].numel()
-    total, products = torch.zeros(size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
-    for part in x.split(4096):
-        flat = part.flatten(1).to(torch.float32) / 255
-        total += flat.sum(dim=0, dtype=torch.float64)
-        products += (flat.T @ flat).double()
-    mean = total / len(x)
-    values, vectors = torch.linalg.eigh(products / len(x) - torch.outer(mean, mean))
+    parts, size = x.flatten(1).split(4096), x[0].numel()
+    mean = torch.stack([part.sum(dim=0, dtype=torch.float64) for part in parts]).sum(dim=0) / (255 * len(x))
+    products = torch.zeros(size, size, dtype=torch.float64)
+    for part in parts:
+        # Centred first: the difference of two large sums would drown the small eigenvalues.
+        centred = part.to(torch.float32) / 255 - mean.float()
+        products += (centred.T @ centred).double()
+    values, vectors = torch.linalg.eigh(products / len(x))
     matrix = (vectors * (values.clamp_min(0) + ZCA_EPSILON).rsqrt()) @ vectors.T
     return Normaliser(255 * mean.view(x.shape[1:]), torch.tensor(1 / 255), matrix)

@@ -47,12 +47,16 @@ class Unit(nn.Module):
             nn.LeakyReLU(0.1),
             nn.Conv2d(after, after, 3, padding=1, bias=False),
         )
-        self.shortcut = nn.Conv2d(before, after, 1, stride=stride, bias=False) if before != after else nn.Identity()
+        self.shortcut = nn.Conv2d(before, after, 1, bias=False) if before != after else nn.Identity()
+        self.stride = stride
         self.shared_activation = shared_activation
 
     def forward(self, x: Tensor) -> Tensor:
         entered = self.enter(x)
-        return self.body(entered) + self.shortcut(entered if self.shared_activation else x)
+        short = entered if self.shared_activation else x
+        # Sampled before the convolution: a strided 1x1 convolution of fewer than 8 channels, channels last, overwrites
+        # memory that is not its own in oneDNN (seen with torch 2.13).
+        return self.body(entered) + self.shortcut(short[:, :, :: self.stride, :: self.stride])
 
 
 def _norm(channels: int, momentum: float) -> BatchNorm:

@@ -43,7 +43,7 @@ def headline(data: DataSet, method: str, align: str) -> Recipe:
             "weight_decay": 2e-4,
         },
         batchnorm="together",
-        statistics="both",
+        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
         supervised_mean="batch",
         progress_every=images,
     )

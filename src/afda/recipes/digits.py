@@ -11,15 +11,15 @@ def demo(data: DataSet, method: str, align: str) -> Recipe:
     return of_data(
         data,
         labels=50,
-        net={"name": "small", "momentum": 0.05},
+        net={"name": "small", "width": 0.5, "momentum": 0.05},
         method=methods(
-            method, vat={"radius": 1.0, "xi": 1e-2, "on": "unlabelled"}, pi_model=consistency, mean_teacher=consistency
+            method, vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"}, pi_model=consistency, mean_teacher=consistency
         ),
-        align=align,
-        steps=1500,
-        labelled_batch=20,
-        unlabelled_batch=80,
-        optimisation={"learning_rate": 1e-3, "tail": 1 / 3},
+        align=align if align != "adversarial" else {"name": align, "hidden": 256},
+        steps=1200,
+        labelled_batch=16,
+        unlabelled_batch=64,
+        optimisation={"learning_rate": 4e-3, "tail": 1 / 3},
     )
 
 

@@ -1,12 +1,15 @@
 """A person's own data."""
 
 from afda.data.images import DataSet
+from afda.errors import UserError
 from afda.recipe import Recipe
 from afda.recipes import methods, of_data
 
 
 def images(data: DataSet, method: str, align: str) -> Recipe:
     """Images of any kind: a small net up to 16 pixels, a quarter of ConvLarge above."""
+    if len(data.train.shape) != 3:
+        raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
     tiny = min(data.train.shape[1:]) <= 16
     radius = 1.0 if tiny else 2.5
     consistency = {"weight": 10.0, "ramp": 0.3}
@@ -29,6 +32,8 @@ def images(data: DataSet, method: str, align: str) -> Recipe:
 
 def vectors(data: DataSet, method: str, align: str) -> Recipe:
     """Vectors such as embeddings: a perceptron, trained in seconds."""
+    if len(data.train.shape) != 1:
+        raise UserError(f"{data.name} has images, not vectors; use the recipe own-images.")
     (size,) = data.train.shape
     consistency = {"weight": 10.0, "ramp": 0.3}
     return of_data(

@@ -21,14 +21,15 @@ from afda.data.images import DataSet
 from afda.data.normalise import Normaliser, fitted
 from afda.data.sampling import draw
 from afda.data.split import Split, split
-from afda.errors import RunFailed
-from afda.inference import Model, save_model
+from afda.errors import RunFailed, UserError
+from afda.inference import SNAPSHOT, Model, model_bytes, save_model
 from afda.methods import Batch, Nets
 from afda.recipe import Recipe
-from afda.runs import Run, open_run
+from afda.runs import CHECKPOINT, PREVIOUS, Run, open_run
 from afda.runtime import Runtime, runtime
 
 CHECKPOINT_SECONDS = 60.0
+LOG_LINES = 100
 
 
 def steps(training: "Training") -> Iterator[int]:
@@ -64,7 +65,8 @@ def steps(training: "Training") -> Iterator[int]:
                 supervised = supervised * len(batch.x) / len(clean.logits)
             terms = {"supervised": supervised}
             for method in recipe.method:
-                terms |= method.terms(nets, batch, clean, t)
+                for name, term in method.terms(nets, batch, clean, t).items():
+                    terms[name] = terms[name] + term if name in terms else term
             if alignment is not None and recipe.align is not None:
                 terms["alignment"] = alignment(clean.features, labelled, recipe.align.mu(t))
         loss = sum(terms.values(), torch.zeros((), device=training.runtime.device))
@@ -156,7 +158,8 @@ class Training:
         return Model(self.normaliser, self.nets.teacher or self.nets.student, self.data.classes)
 
     def finite(self) -> bool:
-        return all(bool(torch.isfinite(total)) for total in self.sums.values())
+        held = (*self.sums.values(), *self.nets.student.parameters(), *self.nets.student.buffers())
+        return all(bool(torch.isfinite(numbers).all()) for numbers in held)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -192,9 +195,13 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
         balanced=recipe.balanced,
         validation=recipe.validation,
     )
+    if recipe.uses_unlabelled and not len(parts.unlabelled):
+        raise UserError(
+            "Every training image has a label, so none is left to learn from without one; "
+            "keep fewer with --labels, or use --method supervised --align none."
+        )
     torch.manual_seed(recipe.seed)
-    shape = data.train.shape
-    student = recipe.net.build(shape, len(data.classes))
+    student = built(recipe, data)
     alignment = recipe.align.build(student.features) if recipe.align is not None else None
     runtime.place(student)
     if alignment is not None:
@@ -212,6 +219,20 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
         alignment=alignment,
         optimizer=make_optimizer(recipe, parameters),
     )
+
+
+def built(recipe: Recipe, data: DataSet) -> Classifier:
+    """The net with fresh weights; one that cannot take these inputs says so now."""
+    shape = data.train.shape
+    try:
+        net = recipe.net.build(shape, len(data.classes)).eval()
+        with torch.no_grad():
+            net(torch.zeros(1, *shape))
+    except (RuntimeError, ValueError):
+        raise UserError(
+            f"The net {recipe.net.name()} cannot take inputs of shape {shape}; choose another --net, such as mlp."
+        ) from None
+    return net.train()
 
 
 def make_optimizer(recipe: Recipe, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -243,17 +264,17 @@ def average(teacher: Classifier, student: Classifier, decay: float | None) -> No
 
 
 def fit(
-    training: Training, run: Run, *, lines: int = 100, traces: int = 20, stop: threading.Event | None = None
+    training: Training, run: Run, *, snapshots: bool = False, stop: threading.Event | None = None
 ) -> Iterator[dict[str, Any]]:
     """Train to the end and write the run's files. Yields each line of the log.
 
-    `lines` and `traces` say how often the log is written and how often it includes errors and alignment. When `stop`
-    is set, the state is saved and KeyboardInterrupt raised.
+    `snapshots` keeps the model at every fifth line and tests all of them after the last update. When `stop` is set, the
+    state is saved and KeyboardInterrupt raised.
     """
     recipe = training.recipe
     saved_step, saved_time = training.step, time.monotonic()
     before, started = training.seconds, time.monotonic()
-    every, trace_every = max(1, recipe.steps // lines), max(1, recipe.steps // traces)
+    every = max(1, recipe.steps // LOG_LINES)
 
     def save() -> None:
         nonlocal saved_step, saved_time
@@ -273,8 +294,10 @@ def fit(
             if not training.finite():
                 save()
             line = log_line(training, step % every or every)
-            if step % trace_every == 0 or step == recipe.steps:
+            if step % (5 * every) == 0 or step == recipe.steps:
                 line |= results.trace(training.model(), recipe, training.data, training.split, training.runtime)
+                if snapshots:
+                    run.write(f"{SNAPSHOT}{step}.safetensors", model_bytes(training.model()))
             training.sums = {}
             run.append_log(line)
             yield line
@@ -296,9 +319,10 @@ def fit(
             **results.final(model, recipe, training.data, training.split, training.runtime),
             "seconds": round(training.seconds, 2),
             "images_per_second": round(images / max(training.seconds, 1e-9), 1),
+            "test_curve": results.test_curve(model, run, training.data, training.runtime) if snapshots else None,
         },
     )
-    run.discard_checkpoints()
+    run.discard(CHECKPOINT, PREVIOUS, f"{SNAPSHOT}*")
 
 
 def log_line(training: Training, since: int) -> dict[str, Any]:
@@ -323,21 +347,25 @@ def train(
     overwrite: bool = False,
 ) -> Run:
     """Train a recipe on a data set and return the finished run."""
+    training = begin(recipe, data, on or runtime())  # what cannot begin leaves what is in `out` alone
     run = open_run(Path(out), recipe, resume=resume, overwrite=overwrite)
-    if not run.finished:
-        for _ in fit(prepared(run, recipe, data, on or runtime()), run):
-            pass
+    try:
+        if not run.finished:
+            for _ in fit(prepared(training, run), run):
+                pass
+    finally:
+        run.unlock()
     return run
 
 
-def prepared(run: Run, recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
-    """A training at its beginning, or where its last checkpoint left it."""
-    training = begin(recipe, data, runtime)
+def prepared(training: Training, run: Run) -> Training:
+    """The training at its beginning, or where the run's last checkpoint left it."""
+    data = training.data
     state = run.read_checkpoint()
     if state is None:
         run.write_json(
             "environment.json",
-            {**runtime.describe(), "source": data.source, "data": data.files, "notes": list(data.notes)},
+            {**training.runtime.describe(), "source": data.source, "data": data.files, "notes": list(data.notes)},
         )
     else:
         recorded = run.read_json("environment.json").get("data")

@@ -1,0 +1,1 @@
+"""What is written about runs: tables, figures and pages."""

@@ -1,0 +1,196 @@
+"""The paper's tables and figures, each as a named list of cells to run, and ours beside the paper's."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from afda import paper, recipes
+from afda.data import load
+from afda.errors import UserError, unknown
+from afda.report import tables
+from afda.runs import Run, full_disk_explained
+from afda.sweep import Job
+
+PROFILES = ("paper", "cpu")
+METHODS = ("supervised", "pi-model", "mean-teacher", "vat")
+SVHN_LABELS, CIFAR_LABELS = (150, 200, 250, 500, 1000), (250, 500, 1000, 2000, 4000)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One operating point: what is trained, on which data, with how many labels."""
+
+    data: str
+    method: str
+    align: str
+    labels: int
+    recipe: str = "ablation"
+
+    def made(self, data: Any, profile: str, seed: int) -> Any:
+        name = f"{self.data}-{self.recipe}"
+        if profile == "cpu" and f"{name}-cpu" in recipes.shelf():
+            name += "-cpu"
+        return recipes.recipe(name, data, self.method, self.align).with_settings(
+            [f"labels={self.labels}", f"seed={seed}"]
+        )
+
+    def run(self, folder: Path, profile: str, seed: int) -> Run:
+        title = self.method if self.align == "none" else f"{self.method}-{self.align}"
+        return Run(folder / profile / f"{self.data}-{self.recipe}" / f"{title}-{self.labels}-seed{seed}")
+
+
+def pairs(
+    data: str, labels: tuple[int, ...], methods: tuple[str, ...] = METHODS, recipe: str = "ablation"
+) -> list[Cell]:
+    """Each method without and with alignment, at each number of labels."""
+    return [Cell(data, m, a, n, recipe) for n in labels for m in methods for a in ("none", "adversarial")]
+
+
+EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
+    "table-1": (
+        "SVHN against the literature",
+        [Cell("svhn", "supervised", "none", n) for n in (250, 1000)]
+        + [Cell("svhn", "vat+entropy", a, n, "headline") for n in (250, 1000) for a in ("none", "adversarial")],
+    ),
+    "table-2": (
+        "CIFAR-10 against the literature, Shake-Shake",
+        [Cell("cifar10", "mean-teacher", a, n, "headline") for n in (1000, 4000) for a in ("none", "adversarial")],
+    ),
+    "table-3": ("Summary of the improvements", pairs("svhn", (150, 200, 1000)) + pairs("cifar10", (250, 500, 4000))),
+    "table-4": ("MMD^2 of the features", pairs("svhn", (200, 500, 1000)) + pairs("cifar10", (250, 1000, 4000))),
+    "table-5": ("All operating points on SVHN", pairs("svhn", SVHN_LABELS)),
+    "table-6": ("All operating points on CIFAR-10", pairs("cifar10", CIFAR_LABELS)),
+    "table-7": ("WRN-28-2 on SVHN", pairs("svhn", SVHN_LABELS, ("supervised", "vat"), "wide-resnet")),
+    "figure-1": (
+        "t-SNE of a classical and an aligned feature space",
+        [Cell("svhn", "supervised", "none", 250), Cell("svhn", "vat+entropy", "adversarial", 250, "headline")],
+    ),
+    "figure-2": (
+        "Test error and MMD^2 against the number of labels",
+        [Cell("svhn", "supervised", "none", n) for n in SVHN_LABELS]
+        + [Cell("cifar10", "supervised", "none", n) for n in CIFAR_LABELS],
+    ),
+    "figure-4": ("t-SNE by loss", pairs("svhn", (200,), ("supervised", "vat"))),
+    "figure-5": (
+        "The bound's four terms and the test accuracy over training",
+        [Cell("svhn", "vat+entropy", "adversarial", 250, "headline")],
+    ),
+    "figure-6": ("t-SNE by number of labels", [Cell("svhn", "supervised", "none", n) for n in SVHN_LABELS]),
+    "figure-7": ("t-SNE by method", pairs("svhn", (200,))),
+    "digits": (
+        "The same comparison on the embedded digits, not in the paper",
+        pairs("digits", (20, 50, 100), recipe="demo"),
+    ),
+}
+
+
+def cells(name: str, only: str = "") -> list[Cell]:
+    """The cells of a table or figure that agree with `only`, such as method=vat,labels=250."""
+    if name not in EXPERIMENTS:
+        raise unknown("table or figure", name, EXPERIMENTS)
+    chosen = EXPERIMENTS[name][1]
+    for condition in filter(None, only.split(",")):
+        key, equals, value = condition.partition("=")
+        if not equals or key not in Cell.__dataclass_fields__:
+            raise UserError(f"--only takes conditions such as method=vat,labels=250, not {condition!r}.")
+        chosen = [cell for cell in chosen if str(getattr(cell, key)) == value]
+    if not chosen:
+        raise UserError(f"No cell of {name} agrees with --only {only}.")
+    return chosen
+
+
+def planned(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int) -> list[Job]:
+    """A job per cell and seed, all cells of the first seed first: a table that is cut off is thin, not lopsided."""
+    sets = {name: load(name) for name in sorted({cell.data for cell in chosen})}
+    jobs = []
+    for seed in range(seeds):
+        for cell in chosen:
+            run = cell.run(folder, profile, seed)
+            options = ("--snapshots",) if name == "figure-5" else ()
+            jobs.append(Job(cell.made(sets[cell.data], profile, seed), run, cell.data, options))
+    return jobs
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Mean, sample standard deviation and number of runs."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: list[float]) -> "Statistic | None":
+        if not values:
+            return None
+        return cls(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+def measured(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Statistic | None]:
+    """What the finished runs of a cell gave: the test error in percent and MMD^2 times 1000."""
+    finished = [run.result() for seed in range(seeds) if (run := cell.run(folder, profile, seed)).finished]
+    return {
+        "test_error_pct": Statistic.of([r["test_error"] for r in finished if r["test_error"] is not None]),
+        "mmd2_x1e3": Statistic.of([1000 * r["mmd2"] for r in finished if r["mmd2"] is not None]),
+    }
+
+
+def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int) -> list[dict[str, Any]]:
+    """A row per operating point, method and measure: ours and the paper's, plain and aligned, and both gains.
+
+    Cells that were not run are None.
+    """
+    code = paper.TABLES.get(name, "")
+    points = dict.fromkeys((cell.data, cell.recipe, cell.labels, cell.method) for cell in chosen)
+    rows: list[dict[str, Any]] = []
+    for data, recipe, labels, method in points:
+        ours = {
+            a: measured(Cell(data, method, a, labels, recipe), folder, profile, seeds) for a in ("none", "adversarial")
+        }
+        for metric in ("test_error_pct", "mmd2_x1e3"):
+            theirs = {a: paper.printed(data, method, a != "none", labels, metric, code) for a in ours}
+            plain, aligned = (ours[a][metric] for a in ours)
+            rows.append(
+                {
+                    "data": data,
+                    "recipe": recipe,
+                    "labels": labels,
+                    "method": method,
+                    "measure": metric,
+                    "plain": plain and vars(plain),
+                    "aligned": aligned and vars(aligned),
+                    "gain": gain(plain, aligned),
+                    "paper_plain": theirs["none"] and {"mean": theirs["none"].mean, "std": theirs["none"].std},
+                    "paper_aligned": theirs["adversarial"]
+                    and {"mean": theirs["adversarial"].mean, "std": theirs["adversarial"].std},
+                    "paper_gain": gain(theirs["none"], theirs["adversarial"]),
+                }
+            )
+            ours_gain, paper_gain = rows[-1]["gain"], rows[-1]["paper_gain"]
+            known = ours_gain is not None and paper_gain is not None
+            rows[-1]["signs_agree"] = (ours_gain > 0) == (paper_gain > 0) if known else None
+    return rows
+
+
+def written(name: str, rows: list[dict[str, Any]], folder: Path, profile: str) -> list[Path]:
+    """Write the table as Markdown, CSV and LaTeX."""
+    about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
+    if profile == "cpu":
+        about += " Shortened runs of narrow nets; the paper's are full."
+    texts = {
+        "md": f"# {name}\n\n{about} Made by `afda reproduce {name} --profile {profile}`.\n\n{tables.markdown(rows)}",
+        "csv": tables.as_csv(rows),
+        "tex": f"% {about}\n{tables.latex(rows)}",
+    }
+    place = folder / profile / "tables"
+    with full_disk_explained(place):
+        place.mkdir(parents=True, exist_ok=True)
+        for ending, text in texts.items():
+            (place / f"{name}.{ending}").write_text(text, encoding="utf-8")
+    return [place / f"{name}.{ending}" for ending in texts]
+
+
+def gain(plain: Any, aligned: Any) -> float | None:
+    """How much alignment lowers a measure."""
+    return None if plain is None or aligned is None else plain.mean - aligned.mean

@@ -1,0 +1,443 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from afda import __version__
+from afda.choices import names
+from afda.cli import main
+from afda.recipes import shelf
+from afda.runs import CHECKPOINT, Run
+
+SMALL = ["net=mlp", "net.hidden=16", "net.features=8", "align.hidden=8"]
+LIGHT = ["labels=20", "labelled_batch=4", "unlabelled_batch=8", *SMALL]
+FAST = [part for setting in LIGHT for part in ("--set", setting)] + ["--threads", "1"]
+
+
+@pytest.fixture
+def afda(monkeypatch, capsys):
+    """The command in this process: its exit code, standard output and standard error."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["afda", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit:
+            code = exit.code or 0
+        return code, *capsys.readouterr()
+
+    yield run
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def process(*arguments, **choices):
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "afda", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **choices)
+
+
+def complaint(code, out, err):
+    """The one sentence of a user's mistake."""
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("afda: ")
+    assert err.endswith((".\n", "?\n"))
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory, digits):
+    """A light data set: 200 digits and a test set."""
+    path = tmp_path_factory.mktemp("data") / "few.npz"
+    x, y = digits.train.x[:200, 0].numpy(), digits.train.y[:200].numpy()
+    np.savez(path, x=x, y=y, x_test=digits.test.x[:50, 0].numpy(), y_test=digits.test.y[:50].numpy())
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, few):
+    """A finished run, what the command printed, and the command."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    arguments = ["train", few, "--steps", 20, "--seed", 1, "--out", out, *FAST]
+    return out, process(*arguments, "--json"), arguments
+
+
+# Looking around
+
+
+def test_help_needs_no_torch():
+    check = (
+        "import sys; from afda.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'PIL'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    for arguments in (["--help"], ["train", "--help"], ["--version"], []):
+        done = subprocess.run([sys.executable, "-c", check, *arguments], capture_output=True, text=True, check=False)
+        assert "AssertionError" not in done.stderr
+
+
+def test_the_module_is_the_command():
+    done = process("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"afda {__version__}\n", "")
+
+
+def test_help_names_every_command_and_option(afda):
+    code, out, _ = afda("--help")
+    assert code == 0
+    assert all(command in out for command in ("demo", "train", "evaluate", "list"))
+    _, out, _ = afda("train", "--help")
+    options = "labels method align net steps seed out device precision recipe set resume overwrite json quiet threads"
+    assert [o for o in options.split() if f"--{o}" not in out] == []
+
+
+def test_list(afda):
+    code, out, err = afda("list")
+    assert (code, err) == (0, "")
+    code, text, _ = afda("list", "--json")
+    found = json.loads(text)
+    for title, there in (
+        ("methods", names("methods")),
+        ("nets", names("nets")),
+        ("alignments", names("align")),
+        ("data", names("data.sets")),
+        ("recipes", list(shelf())),
+    ):
+        assert sorted(found[title]) == sorted(there)
+        assert all(line and "\n" not in line for line in found[title].values())
+        assert all(name in out for name in there)
+        assert json.loads(afda("list", title, "--json")[1]) == {title: found[title]}
+
+
+# Training and what it leaves
+
+
+def test_train_prints_only_json(finished):
+    out, done, _ = finished
+    assert done.returncode == 0
+    printed = json.loads(done.stdout)
+    assert printed.pop("run") == str(out)
+    assert printed == json.loads((out / "result.json").read_text())
+    assert "Traceback" not in done.stderr
+
+
+def test_run_directory(finished):
+    out, _, _ = finished
+    promised = {"recipe.json", "environment.json", "log.jsonl", "model.safetensors", "model.json", "result.json"}
+    assert promised <= {p.name for p in out.iterdir()}
+    result = json.loads((out / "result.json").read_text())
+    keys = "test_error val_error mmd2 bound labels seed steps seconds images_per_second"
+    assert set(keys.split()) <= set(result)
+    assert (result["labels"], result["seed"], result["steps"], result["val_error"]) == (20, 1, 20, None)
+    assert [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()] == list(range(1, 21))
+    card = json.loads((out / "model.json").read_text())
+    assert {"classes", "shape", "normalise", "net"} <= set(card)
+
+
+def test_evaluate_gives_the_test_error(afda, finished, few):
+    out, _, _ = finished
+    result = json.loads((out / "result.json").read_text())
+    for data in ([], [few]):
+        code, text, err = afda("evaluate", out, *data, "--json", "--threads", 1)
+        assert (code, err) == (0, "")
+        found = json.loads(text)
+        assert (found["error"], found["images"]) == (result["test_error"], 50)
+        assert found["confusion"] == result["test"]["confusion"]
+    code, text, _ = afda("evaluate", out, "digits", "--json", "--threads", 1)
+    assert (code, json.loads(text)["images"]) == (0, 500)
+    code, text, _ = afda("evaluate", out)
+    assert code == 0
+    assert f"{result['test_error']:.2f} %" in text
+
+
+def test_an_existing_run_is_left_alone(afda, finished):
+    out, _, arguments = finished
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    assert "already exists; add --resume" in complaint(*afda(*arguments))
+    message = complaint(*afda(*arguments, "--resume", "--set", "optimisation.learning_rate=0.25"))
+    assert "optimisation.learning_rate: 0.001 there, 0.25 now" in message
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+def test_resume_of_a_finished_run_prints_its_result(afda, finished):
+    _, done, arguments = finished
+    code, text, err = afda(*arguments, "--resume", "--json")
+    assert (code, text, err) == (0, done.stdout, "")
+    code, text, _ = afda(*arguments, "--resume")
+    assert code == 0
+    assert f"{json.loads(done.stdout)['test_error']:.2f} %" in text
+
+
+def test_overwrite(afda, finished, few, tmp_path):
+    assert afda("train", few, *FAST, "--steps", 2, "--quiet", "--out", tmp_path / "a") == (0, "", "")
+    assert "5 labels cannot cover" in complaint(
+        *afda("train", few, *FAST, "--set", "labels=5", "--overwrite", "--out", tmp_path / "a")
+    )
+    assert Run(tmp_path / "a").result()["steps"] == 2
+    code, text, _ = afda("train", few, *FAST, "--steps", 3, "--overwrite", "--json", "--out", tmp_path / "a")
+    assert (code, json.loads(text)["steps"]) == (0, 3)
+
+
+def test_digits_with_the_papers_method_by_default(afda, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = afda("train", "digits", "--steps", 20, "--labels", 30, "--threads", 1)
+    assert code == 0
+    assert "Recipe digits-demo" in err
+    assert "step 20/20" in err
+    assert "test error" in out
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name == "digits-vat+entropy-adversarial-30-seed0"
+    recipe = Run(run).recipe()
+    assert (recipe.steps, recipe.labels, recipe.title) == (20, 30, "vat+entropy-adversarial")
+
+
+def test_options_reach_the_recipe(afda, few, tmp_path):
+    options = [
+        "--method=pi-model",
+        "--align=mmd",
+        "--net=small",
+        "--labels=12",
+        "--steps=1",
+        "--seed=5",
+        "--validation",
+    ]
+    settings = ["--set", "net.width=0.25", "--set", "optimisation.learning_rate=0.002"]
+    code, _, _ = afda("train", few, *options, *settings, "--quiet", "--out", tmp_path / "run")
+    assert code == 0
+    recipe = Run(tmp_path / "run").recipe()
+    assert (recipe.title, recipe.net.name(), recipe.net.width) == ("pi-model-mmd", "small", 0.25)
+    assert (recipe.labels, recipe.steps, recipe.seed, recipe.validation) == (12, 1, 5, True)
+    assert recipe.optimisation.learning_rate == 0.002
+    again = ["train", few, "--recipe", tmp_path / "run" / "recipe.json", "--quiet", "--out", tmp_path / "again"]
+    assert afda(*again, "--method", "entropy", "--align", "none", "--steps", 2)[0] == 0
+    recipe = Run(tmp_path / "again").recipe()
+    assert (recipe.title, recipe.steps, recipe.labels) == ("entropy", 2, 12)
+
+
+def test_names_that_look_like_markup(afda, few, tmp_path):
+    data = tmp_path / "[red]a[bold].npz"
+    data.write_bytes(few.read_bytes())
+    out = tmp_path / "b[" / "x]"
+    code, text, err = afda("train", data, *FAST, "--steps", 1, "--out", out)
+    assert code == 0, err
+    assert "[red]a[bold]" in text
+    assert str(out) in text
+    code, text, _ = afda("evaluate", out)
+    assert (code, str(out) in text) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["svhn", "digits", "cifar10"])
+def test_own_data_with_a_known_name(afda, tmp_path, name):
+    np.savez(tmp_path / f"{name}.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=[0, 1, -1, -1] * 10)
+    code, _, err = afda("train", tmp_path / f"{name}.npz", "--steps", 1, "--out", tmp_path / "run")
+    assert code == 0
+    assert "Recipe own-vectors" in err
+
+
+# Being stopped
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals(few, tmp_path, number):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "afda", "train", few, "--steps", 50_000, "--out", out, *FAST]
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        while running.poll() is None and not (out / CHECKPOINT).exists():
+            time.sleep(0.01)
+        running.send_signal(number)
+        printed, err = running.communicate()
+    assert (running.returncode, printed) == (130, "")
+    step = Run(out).read_checkpoint()["step"]
+    message = f"afda: stopped after {step} of 50000 updates; continue with --out {out} --resume."
+    assert err.splitlines()[-1] == message
+    assert "Traceback" not in err
+    assert not Run(out).finished
+
+
+# Mistakes
+
+
+def bad(afda, tmp_path, *arguments):
+    """The complaint about these arguments of `train`; nothing may be left behind."""
+    message = complaint(*afda("train", *arguments, "--out", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    return message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digist"], "no data set called 'digist'; did you mean 'digits'?"),
+        (["nothing.npz"], "There is no file nothing.npz"),
+        (["digits", "--method", "vatt"], "no method called 'vatt'; did you mean 'vat'?"),
+        (["digits", "--method", "vat+entorpy"], "no method called 'entorpy'; did you mean 'entropy'?"),
+        (["digits", "--method", "vat+vat"], "a method is named twice"),
+        (["digits", "--net", "conv_large"], "no net called 'conv_large'; did you mean 'conv-large'?"),
+        (["digits", "--align", "adversary"], "no alignment called 'adversary'; did you mean 'adversarial'?"),
+        (["digits", "--recipe", "digit-demo"], "no recipe called 'digit-demo'; did you mean 'digits-demo'?"),
+        (["digits", "--recipe", "absent.json"], "absent.json cannot be read as a recipe"),
+        (["digits", "--precision", "float16"], "no precision called 'float16'; did you mean 'bfloat16'?"),
+        (["digits", "--device", "cpuu"], "The device 'cpuu' cannot be used on this machine; try --device cpu."),
+        (["digits", "--device", "meta"], "The device 'meta' cannot be used"),
+        (["digits", "--device", "cuda:77"], "The device 'cuda:77' cannot be used"),
+        (["digits", "--labels", "5000"], "5000 labels were asked for, but only 1297 training images have one."),
+        (["digits", "--labels", "9"], "9 labels cannot cover the 10 classes"),
+        (["digits", "--labels", "1297"], "Every training image has a label"),
+        (["digits", "--labels", "900", "--validation"], "ask for fewer --labels"),
+        (["digits", "--set", "net.widht=2"], "no setting called 'net.widht'; did you mean 'net.width'?"),
+        (["digits", "--set", "net.width=-2"], "The net small is not valid: width"),
+        (["digits", "--set", "steps"], "--set takes path=value"),
+        (["digits", "--set", "steps=soon"], "steps: "),
+        (["digits", "--set", "data=mnist"], "The recipe is for the data set 'mnist', not 'digits'"),
+        (["digits", "--seed", "99999999999"], "seed: "),
+    ],
+)
+def test_mistakes(afda, tmp_path, arguments, words):
+    assert words in bad(afda, tmp_path, *arguments)
+
+
+Y = np.array([0, 1, 2, -1] * 5)
+X = np.zeros((20, 8, 8), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": X, "y": Y, "classes": ["a", "b", "c", "d"]}, "class 'd' has no labelled image"),
+        ({"x": X, "y": Y + 1, "classes": ["a", "b", "c"]}, "label 3, which is not one of the classes"),
+        ({"x": X, "y": Y - 1}, "label -2; give labels from 0 up"),
+        ({"x": X, "y": Y, "x_test": X, "y_test": Y + 3}, "y_test has the label"),
+        ({"x": X, "y": Y[:5]}, "20 images but 5 labels"),
+        ({"x": X, "y": 0 * Y}, "at least 2 classes"),
+        ({"x": X}, "has no array 'y'"),
+        ({"x": X, "y": np.arange(20) % 3}, "Every training image has a label"),
+        ({"x": X[:, :1, :1], "y": Y}, "The net small cannot take inputs of shape (1, 1, 1)"),
+        ({"x": X[:0], "y": Y[:0]}, "is empty"),
+        ({"x": np.full((20, 4), np.nan), "y": Y}, "not finite"),
+    ],
+)
+def test_arrays_that_will_not_do(afda, tmp_path, arrays, words):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    assert words in bad(afda, tmp_path, tmp_path / "mine.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 and then nothing"])
+def test_damaged_arrays(afda, tmp_path, content):
+    (tmp_path / "mine.npz").write_bytes(content)
+    assert "is not a readable .npz file" in bad(afda, tmp_path, tmp_path / "mine.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 100])
+def test_damaged_data_sets(afda, tmp_path, monkeypatch, content):
+    monkeypatch.setenv("AFDA_DATA", str(tmp_path / "data"))
+    for name in ("svhn", "cifar10"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    for name in ("train_32x32.mat", "test_32x32.mat"):
+        (tmp_path / "data" / "svhn" / name).write_bytes(content)
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        (tmp_path / "data" / "cifar10" / name).write_bytes(content)
+    assert "train_32x32.mat is not a readable SVHN file" in bad(afda, tmp_path, "svhn")
+    assert "data_batch_1.bin is not a readable CIFAR-10 file" in bad(afda, tmp_path, "cifar10")
+
+
+def test_data_sets_that_are_not_there(afda, tmp_path, monkeypatch):
+    monkeypatch.setenv("AFDA_DATA", str(tmp_path / "data"))
+    for proxy in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(proxy, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    message = bad(afda, tmp_path, "svhn")
+    assert "Put train_32x32.mat and test_32x32.mat into" in message
+    assert "could not be downloaded" in message
+    assert "Put cifar-10-binary.tar.gz into" in bad(afda, tmp_path, "cifar10")
+
+
+def test_places_that_will_not_do(afda, few, tmp_path):
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("work")
+    for out, extra, words in (
+        (tmp_path / "file", [], "is a file; choose another --out"),
+        (tmp_path / "file" / "run", [], "cannot be written (Not a directory); choose another --out"),
+        (tmp_path / ("x" * 300), [], "cannot be written (File name too long)"),
+        (tmp_path / "thesis", [], "already exists"),
+        (tmp_path / "thesis", ["--resume"], "is not the directory of a run, so it is left alone"),
+        (tmp_path / "thesis", ["--overwrite"], "is not the directory of a run, so it is left alone"),
+    ):
+        assert words in complaint(*afda("train", few, *FAST, "--out", out, *extra))
+    assert (tmp_path / "file").read_text() == "text"
+    assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter"]
+
+
+def test_evaluate_mistakes(afda, finished, few, tmp_path):
+    out, _, _ = finished
+    np.savez(tmp_path / "vectors.npz", x=np.eye(4), y=[0, 1, 0, 1])
+    np.savez(tmp_path / "strange.npz", x=X, y=np.where(Y == 0, 11, Y))
+    for arguments, words in (
+        ([tmp_path], "has no readable model.json; is it the directory of a finished run?"),
+        ([tmp_path / "nowhere"], "has no readable model.json"),
+        ([out, "digist"], "did you mean 'digits'?"),
+        ([out, tmp_path / "vectors.npz"], "The model takes inputs of shape (1, 8, 8), but vectors has (4,)"),
+        ([out, tmp_path / "strange.npz"], "The model does not know the class '11' of strange"),
+    ):
+        assert words in complaint(*afda("evaluate", *arguments))
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("model.json", "environment.json"):
+        (broken / name).write_bytes((out / name).read_bytes())
+    assert "cannot be read" in complaint(*afda("evaluate", broken))
+    (broken / "model.safetensors").write_bytes((out / "model.safetensors").read_bytes()[:-9])
+    assert "cannot be read" in complaint(*afda("evaluate", broken))
+
+
+def test_list_mistake(afda):
+    assert "did you mean 'methods'?" in complaint(*afda("list", "method"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train"],
+        ["train", "digits", "--steps", "x"],
+        ["train", "digits", "--steps", "0"],
+        ["train", "digits", "--threads", "0"],
+        ["train", "digits", "--nonsense"],
+        ["train", "digits", "--out"],
+        ["evaluate"],
+        ["demo", "--labels", "3"],
+        ["nonsense"],
+    ],
+)
+def test_usage(afda, arguments):
+    code, out, err = afda(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(("Usage: ", "Error: "))
+    assert "Traceback" not in err
+
+
+def test_a_mistake_in_a_process_of_its_own(tmp_path):
+    done = process("train", "digits", "--labels", "3", cwd=tmp_path)
+    assert "ask for at least one per class" in complaint(done.returncode, done.stdout, done.stderr)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_run_that_fails_says_so_with_1(afda, few, tmp_path):
+    diverging = ["--method", "supervised", "--align", "none", "--set", "optimisation.learning_rate=1e36"]
+    out = tmp_path / "run"
+    light = ["--labels", "20", "--net", "mlp", "--steps", "5"]
+    code, text, err = afda("train", few, *light, *diverging, "--quiet", "--out", out)
+    assert (code, text) == (1, "")
+    assert err.startswith("afda: ")
+    assert err.count("\n") == 1
+    assert Run(out).read_checkpoint()["step"] == 0

@@ -1,0 +1,83 @@
+"""Imports go one way, and what is not needed is not imported."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import afda
+
+ROOMS = (
+    {"errors"},
+    {"choices", "paper", "report"},
+    {"losses", "ramps", "measures", "classifier"},
+    {"align", "nets", "data", "methods"},
+    {"recipe"},
+    {"recipes"},
+    {"runs", "runtime", "inference", "results"},
+    {"training"},
+    {"sweep", "evaluate", "listing"},
+    {"reproduce"},
+    {"illustrate"},
+    {"display"},
+    {"demo"},
+    {"cli"},
+    {"__main__"},
+)
+ROOT = Path(afda.__file__).parent
+FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def room(name):
+    found = [i for i, names in enumerate(ROOMS) if name in names]
+    assert found, f"{name} has no room yet"
+    return found[0]
+
+
+def imported(path):
+    """The rooms that a file imports when it is itself imported; `afda.data.images` is of `data`."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("afda."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "afda":
+            assert node.level == 0
+            parts = node.module.split(".")
+            yield from (parts[1:2] if len(parts) > 1 else (a.name for a in node.names))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for name in imported(path):
+        assert room(name) <= room(own), f"{own} imports {name}"
+        # Within a shelf, nothing knows of another shelf.
+        if room(own) == room("align"):
+            assert name == own or room(name) < room(own), f"{own} imports {name}"
+
+
+def test_the_public_names():
+    assert dir(afda) == sorted(afda.__all__)
+    assert all(getattr(afda, name) is not None for name in afda.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        _ = afda.absent
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("module", ["afda", "afda.cli", "afda.choices", "afda.data"])
+def test_light_imports(module):
+    heavy = "{'torch', 'numpy', 'sklearn', 'pydantic'}" if module in ("afda", "afda.cli") else "{'torch', 'sklearn'}"
+    done = run(f"import sys, {module}; print(*({heavy} & set(sys.modules)))")
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["train", "AdversarialAlignment"])
+def test_a_public_name_is_found_when_first_used(name):
+    done = run(
+        f"import afda.training; from afda import {name}; import afda; assert callable({name}); assert afda.{name} is {name}"
+    )
+    assert done.stderr == ""

@@ -1,0 +1,121 @@
+import json
+import os
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from afda import display
+from afda.data import load
+from afda.errors import UserError
+from afda.recipes import recipe
+from afda.runs import open_run
+from afda.sweep import jobs, sweep
+
+SMALL = ["labels=12", "labelled_batch=4", "unlabelled_batch=8", "steps=6", "net.hidden=8", "net.features=4"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "mine.npz"
+    noise = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    np.savez(path, x=noise.normal(size=(60, 5)) + y[:, None], y=y)
+    return path
+
+
+@pytest.fixture(scope="module")
+def recipes(data):
+    made = recipe("own-vectors", load(str(data)), "supervised", "none").with_settings(SMALL)
+    return [made.with_settings([f"seed={seed}"]) for seed in (0, 1)]
+
+
+def ended(states):
+    *_, last = states
+    return last
+
+
+def results(folder):
+    """Everything but the time that it took."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        result = json.loads((path / "result.json").read_text())
+        result = {k: v for k, v in result.items() if k not in ("seconds", "images_per_second")}
+        found[path.name] = (result, (path / "model.safetensors").read_bytes())
+    return found
+
+
+def test_order_and_number_at_once_do_not_matter(data, recipes, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one thread per run: their number changes the last bits of sums
+    done = ended(sweep(jobs(recipes, tmp_path / "a", str(data)), at_once=1))
+    assert [(job.state, job.problem, job.process) for job in done] == [("done", "", None)] * 2
+    ended(sweep(jobs(recipes[::-1], tmp_path / "b", str(data)), at_once=2))
+    assert results(tmp_path / "a") == results(tmp_path / "b")
+    assert sorted(results(tmp_path / "a")) == ["supervised-12-seed0", "supervised-12-seed1"]
+
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*")}
+    again = jobs(recipes, tmp_path / "a", str(data))
+    assert [job.state for job in again] == ["done", "done"]
+    assert ended(sweep(again)) is again
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*")} == before
+
+    longer = [made.with_settings(["steps=7"]) for made in recipes]
+    with pytest.raises(UserError, match=r"is a run of another recipe \(steps: 6 there, 7 now\); choose another --out"):
+        jobs(longer, tmp_path / "a", str(data))
+
+
+def test_one_failing_job_does_not_stop_the_rest(data, recipes, tmp_path):
+    diverging = recipes[0].with_settings(["optimisation.learning_rate=1e36", "seed=2"])
+    todo = jobs([diverging, recipes[0], recipes[1]], tmp_path / "runs", str(data))
+    held = open_run(todo[1].run.path, recipes[0])  # in use by this process
+    done = ended(sweep(todo, at_once=3))
+    held.unlock()
+    assert [job.state for job in done] == ["failed", "failed", "done"]
+    assert "Try a lower learning rate" in done[0].problem
+    assert "in use by another process" in done[1].problem
+    assert not any(job.problem.startswith("afda: ") for job in done)
+    with display.err.capture() as shown:
+        display.follow_jobs([done], "a sweep")
+    assert f"supervised-12-seed2: failed ({done[0].problem})" in shown.get()
+    assert "supervised-12-seed1: done" in shown.get()
+
+
+def test_a_stopped_sweep_stops_its_runs_and_goes_on_later(data, recipes, tmp_path):
+    long = [made.with_settings(["steps=50000"]) for made in recipes]
+    todo = jobs(long, tmp_path / "long", str(data))
+    states = sweep(todo, at_once=2)
+    next(states)
+    processes = [job.process for job in todo]
+    assert all(isinstance(p, subprocess.Popen) for p in processes)
+    while not all((job.run.path / "checkpoint.pt").exists() for job in todo):
+        assert all(p.poll() is None for p in processes)
+        time.sleep(0.05)
+    states.close()
+    assert [p.returncode for p in processes] == [130, 130]
+    assert [(job.state, job.process, job.run.finished) for job in todo] == [("waiting", None, False)] * 2
+    steps = [job.run.read_checkpoint()["step"] for job in todo]
+
+    again = jobs(long, tmp_path / "long", str(data))
+    assert [job.state for job in again] == ["waiting", "waiting"]
+    job, step = again[0], steps[0]
+    job.start(threads=1)
+    assert job.state == "running"
+    while job.latest["step"] <= step and job.process.poll() is None:
+        time.sleep(0.05)
+    job.process.terminate()
+    job.stop()
+    assert job.run.log()[0]["step"] == 500  # the log goes on, too
+    assert job.run.read_checkpoint()["step"] > step
+
+
+def test_nothing_to_do(tmp_path):
+    assert ended(sweep([])) == []
+
+
+def test_the_newest_line(recipes, tmp_path):
+    (job,) = jobs(recipes[:1], tmp_path, "digits")
+    assert job.latest == {"step": 0}
+    run = open_run(job.run.path, recipes[0])
+    run.append_log({"step": 5})
+    assert job.latest == {"step": 5}
