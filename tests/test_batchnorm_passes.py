@@ -181,7 +181,8 @@ def test_the_teacher_averages_statistics_and_moves_none_itself():
 @pytest.mark.parametrize("method", ["pi-model", "mean-teacher", "vat"])
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_method_s_own_passes_move_nothing(method, apart):
-    made = training(method, batchnorm="apart" if apart else "together")
+    how = {"batchnorm": "apart"} if apart else {"batchnorm": "together", "statistics": "both"}
+    made = training(method, **how)
     batch = made.batch(0)
     clean = made.nets.passes(batch.x, batch.u, key=batch.key)
     before = [copy.deepcopy(net.state_dict()) for net in (made.nets.student, made.nets.teacher) if net is not None]

@@ -78,6 +78,6 @@ def test_light_imports(module):
 @pytest.mark.parametrize("name", ["train", "AdversarialAlignment"])
 def test_a_public_name_is_found_when_first_used(name):
     done = run(
-        f"import afda.training; from afda import {name}; import afda; assert callable({name}); assert afda.{name} is {name}"
+        f"import afda.training, afda; from afda import {name}; assert callable({name}) and afda.{name} is {name}"
     )
     assert done.stderr == ""

@@ -98,7 +98,7 @@ def test_the_newest_checkpoint_is_read_and_the_last_but_one_kept(tmp_path):
     assert torch.equal(run.read_checkpoint()["weights"], state(3)["weights"])
     (run.path / CHECKPOINT).unlink()
     assert run.read_checkpoint()["step"] == 2
-    run.discard_checkpoints()
+    run.discard(CHECKPOINT, PREVIOUS)
     assert run.read_checkpoint() is None
 
 

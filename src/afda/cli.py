@@ -170,6 +170,13 @@ def reproduce(
     profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
     seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell", min=1)] = 3,
     only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
+    labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
+    on_digits: Annotated[
+        bool, typer.Option("--on-digits", help="the embedded digits instead of the paper's data")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="path=value: a field of every recipe; may be repeated")
+    ] = None,
     at_once: Annotated[
         int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)
     ] = None,
@@ -186,8 +193,8 @@ def reproduce(
 
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
-    chosen = cells(name, only)
-    jobs = planned(name, chosen, out, profile, seeds)
+    chosen = cells(name, only, labels, on_digits)
+    jobs = planned(name, chosen, out, profile, seeds, settings or [])
     jobs = display.follow_jobs(sweep(jobs, at_once), f"{name}, {profile} profile, {seeds} seeds")
     rows = table(name, chosen, out, profile, seeds)
     paths = written(name, rows, out, profile)

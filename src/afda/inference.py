@@ -16,7 +16,6 @@ from afda.recipe import Recipe
 from afda.runs import Run
 from afda.runtime import Runtime
 
-
 SNAPSHOT = "snapshot-"
 """How the names of models kept in mid-training begin."""
 

@@ -91,6 +91,8 @@ class Recipe(Value):
     def _statistics_exist(self) -> Self:
         if self.statistics != "labelled" and not self.uses_unlabelled:
             raise ValueError("no unlabelled image is passed, so statistics must be 'labelled'")
+        if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
+            raise ValueError("batchnorm 'together' passes both kinds of images at once, so statistics must be 'both'")
         if len({m.name() for m in self.method}) < len(self.method):
             raise ValueError("a method is named twice")
         return self

@@ -1,13 +1,16 @@
 """The paper's tables and figures, each as a named list of cells to run, and ours beside the paper's."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from afda import paper, recipes
 from afda.data import load
+from afda.data.images import DataSet
 from afda.errors import UserError, unknown
+from afda.recipe import Recipe
 from afda.report import tables
 from afda.runs import Run, full_disk_explained
 from afda.sweep import Job
@@ -27,12 +30,12 @@ class Cell:
     labels: int
     recipe: str = "ablation"
 
-    def made(self, data: Any, profile: str, seed: int) -> Any:
+    def made(self, data: DataSet, profile: str, seed: int, settings: Sequence[str] = ()) -> Recipe:
         name = f"{self.data}-{self.recipe}"
         if profile == "cpu" and f"{name}-cpu" in recipes.shelf():
             name += "-cpu"
         return recipes.recipe(name, data, self.method, self.align).with_settings(
-            [f"labels={self.labels}", f"seed={seed}"]
+            [f"labels={self.labels}", f"seed={seed}", *settings]
         )
 
     def run(self, folder: Path, profile: str, seed: int) -> Run:
@@ -85,11 +88,19 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
 }
 
 
-def cells(name: str, only: str = "") -> list[Cell]:
-    """The cells of a table or figure that agree with `only`, such as method=vat,labels=250."""
+def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool = False) -> list[Cell]:
+    """The cells of a table or figure that agree with `only`, such as method=vat,labels=250.
+
+    `labels` is put in place of the paper's number of labels, and the embedded digits in place of its data.
+    """
     if name not in EXPERIMENTS:
         raise unknown("table or figure", name, EXPERIMENTS)
     chosen = EXPERIMENTS[name][1]
+    if labels is not None:
+        chosen = [replace(cell, labels=labels) for cell in chosen]
+    if on_digits:
+        chosen = [replace(cell, data="digits", recipe="demo") for cell in chosen]
+    chosen = list(dict.fromkeys(chosen))
     for condition in filter(None, only.split(",")):
         key, equals, value = condition.partition("=")
         if not equals or key not in Cell.__dataclass_fields__:
@@ -100,7 +111,9 @@ def cells(name: str, only: str = "") -> list[Cell]:
     return chosen
 
 
-def planned(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int) -> list[Job]:
+def planned(
+    name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int, settings: Sequence[str] = ()
+) -> list[Job]:
     """A job per cell and seed, all cells of the first seed first: a table that is cut off is thin, not lopsided."""
     sets = {name: load(name) for name in sorted({cell.data for cell in chosen})}
     jobs = []
@@ -108,7 +121,7 @@ def planned(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: in
         for cell in chosen:
             run = cell.run(folder, profile, seed)
             options = ("--snapshots",) if name == "figure-5" else ()
-            jobs.append(Job(cell.made(sets[cell.data], profile, seed), run, cell.data, options))
+            jobs.append(Job(cell.made(sets[cell.data], profile, seed, settings), run, cell.data, options))
     return jobs
 
 

@@ -43,16 +43,18 @@ def wide_resnet(data: DataSet, method: str, align: str) -> Recipe:
 
 
 RECIPES = (ablation, headline, wide_resnet)
+SHORT = (
+    "steps=6000",
+    "optimisation.learning_rate=0.001",
+    "unlabelled_batch=48",
+    "method.vat.radius=2.5",
+    'method.vat.on="unlabelled"',
+)
+"""What all short profiles of the ablation change besides the width."""
+
 CPU = {
-    "ablation": (
-        "net.width=0.125",
-        "net.momentum=0.05",
-        "steps=6000",
-        "optimisation.learning_rate=0.001",
-        "unlabelled_batch=48",
-        "method.vat.radius=2.5",
-        'method.vat.on="unlabelled"',
-    ),
+    "ablation": ("net.width=0.125", "net.momentum=0.05", *SHORT),
+    "wide_resnet": ("net.width=0.25", "net.momentum=0.05", *SHORT),
     "headline": (
         "net.width=0.125",
         "net.momentum=0.05",

@@ -1,0 +1,177 @@
+"""The paper's tables and figures as sweeps: complete, independent of order, killed and continued."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from afda import paper
+from afda.errors import UserError
+from afda.recipes import recipe, shelf
+from afda.report import tables
+from afda.reproduce import EXPERIMENTS, cells, planned, table, written
+from afda.runs import Run
+from afda.sweep import sweep
+
+QUICK = ["steps=20", "net.width=0.25", "labelled_batch=10", "unlabelled_batch=10"]
+
+
+def afda(*arguments, **options):
+    command = [sys.executable, "-m", "afda", *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, **options)
+
+
+def settings(*texts):
+    return [word for text in texts for word in ("--set", text)]
+
+
+def test_every_printed_cell_of_our_methods_is_a_cell_of_its_table():
+    for name, code in paper.TABLES.items():
+        planned_points = {(c.data, c.method, c.align != "none", c.labels) for c in cells(name)}
+        wanted = {
+            (n.data, n.method, n.aligned, n.labels)
+            for n in paper.numbers()
+            if n.table == code and n.method and (code not in ("T1", "T2") or n.name == "AFDA (Ours)")
+        }
+        assert wanted <= planned_points, name
+
+
+def test_every_cell_has_its_recipes():
+    for _, chosen in EXPERIMENTS.values():
+        for cell in chosen:
+            assert f"{cell.data}-{cell.recipe}" in shelf()
+            assert cell.data == "digits" or f"{cell.data}-{cell.recipe}-cpu" in shelf()
+
+
+def test_misprints_are_put_right():
+    assert len(paper.misprints()) == 17
+    right = paper.printed("svhn", "pi-model", False, 1000, "test_error_pct", "S_mmd")
+    assert (right.mean, right.std) == (6.12, 0.24)
+    right = paper.printed("svhn", "mean-teacher", False, 500, "test_error_pct", "S_mmd")
+    assert (right.mean, right.std) == (7.07, 0.41)
+
+
+def test_the_papers_gains():
+    """The gain computed from the means agrees with the recomputed one of the data."""
+    plain, aligned = (paper.printed("svhn", "vat", a, 150, "test_error_pct", "S_svhn").mean for a in (False, True))
+    assert plain - aligned == pytest.approx(9.37)
+
+
+def test_only():
+    assert {(c.method, c.labels) for c in cells("table-5", "method=vat,labels=250")} == {("vat", 250)}
+    for only, words in (("method", "conditions"), ("nothing=1", "conditions"), ("method=absent", "No cell")):
+        with pytest.raises(UserError, match=words):
+            cells("table-5", only)
+    with pytest.raises(UserError, match="table-5"):
+        cells("table5")
+
+
+def numbers_of(rows):
+    return json.dumps(rows, sort_keys=True)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """One row of a table on the digits, run twice: backwards with one job at a time, and with two."""
+    chosen = cells("table-5", "method=supervised", labels=20, on_digits=True)
+    folders = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    for folder, at_once in zip(folders, (1, 2), strict=True):
+        jobs = planned("table-5", chosen, folder, "cpu", 2, QUICK)
+        for _ in sweep(jobs[::-1] if at_once == 1 else jobs, at_once):
+            pass
+        assert [job.state for job in jobs] == ["done"] * 4
+    return chosen, folders
+
+
+def test_the_table_depends_neither_on_order_nor_on_jobs(swept):
+    chosen, (one, two) = swept
+    assert numbers_of(table("table-5", chosen, one, "cpu", 2)) == numbers_of(table("table-5", chosen, two, "cpu", 2))
+
+
+def test_the_table_is_made_of_the_results(swept):
+    chosen, (one, _) = swept
+    row = table("table-5", chosen, one, "cpu", 2)[0]
+    errors = [chosen[0].run(one, "cpu", seed).result()["test_error"] for seed in range(2)]
+    assert row["plain"]["mean"] == pytest.approx(sum(errors) / 2)
+    assert row["plain"]["std"] == pytest.approx(abs(errors[0] - errors[1]) / 2**0.5)
+    assert row["gain"] == pytest.approx(row["plain"]["mean"] - row["aligned"]["mean"])
+    assert row["paper_plain"] is None  # the paper has no digits
+    assert row["signs_agree"] is None
+
+
+def test_cells_not_run_are_empty(tmp_path):
+    rows = table("table-5", cells("table-5", "labels=250"), tmp_path, "cpu", 3)
+    assert all(row["plain"] is None and row["gain"] is None for row in rows)
+    assert rows[0]["paper_plain"] == {"mean": 26.04, "std": 1.43}
+    assert tables.cells(rows[0])[4:7] == ["", "", ""]
+
+
+def test_the_written_formats_agree(swept):
+    chosen, (one, _) = swept
+    rows = table("table-5", chosen, one, "cpu", 2)
+    md, csv, tex = (path.read_text() for path in written("table-5", rows, one, "cpu"))
+    mean = f"{rows[0]['plain']['mean']:.2f}"
+    assert mean in md
+    assert mean in tex
+    assert str(rows[0]["plain"]["mean"]) in csv
+    assert "Shortened" in md
+    assert len(csv.splitlines()) == len(rows) + 1
+
+
+def test_finished_cells_of_other_settings_are_not_taken(swept):
+    chosen, (one, _) = swept
+    with pytest.raises(UserError, match="another recipe"):
+        planned("table-5", chosen, one, "cpu", 2, ["steps=21"])
+
+
+def test_the_bound_figure_is_killed_and_continued(tmp_path):
+    """figure-5 on the digits: SIGKILL to the whole process group half-way, then the same command again."""
+    command = ["reproduce", "figure-5", "--on-digits", "--labels", "20", "--seeds", "1", "--out", tmp_path, "--json"]
+    command += settings("steps=200", *QUICK[1:])
+    run = Run(tmp_path / "cpu" / "digits-demo" / "vat+entropy-adversarial-20-seed0")
+    first = subprocess.Popen(
+        [sys.executable, "-m", "afda", *map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not run.log() and first.poll() is None:
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert not run.finished
+    second = afda(*command)
+    assert second.returncode == 0, second.stderr
+    paths = json.loads(second.stdout)["files"]
+    assert any(path.endswith("figure-5.svg") for path in paths)
+    assert all(os.path.getsize(path) > 100 for path in paths)
+    curve = run.result()["test_curve"]
+    assert list(curve.values())[-1] == run.result()["test_error"]
+    assert len(curve) == sum("bound" in line for line in run.log())
+    assert not list(run.path.glob("snapshot-*"))
+
+
+def test_t_sne_panels(swept):
+    from afda.illustrate import illustrated
+
+    chosen, (one, _) = swept
+    for path in illustrated("figure-4", chosen, one, "cpu", 2):
+        assert path.stat().st_size > 1000
+
+
+def test_bad_names_are_one_sentence(tmp_path):
+    done = afda("reproduce", "table-55", "--out", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "afda: There is no table or figure called 'table-55'; did you mean 'table-5'?\n"
+
+
+@pytest.mark.parametrize("name", [name for name in shelf() if name.startswith(("svhn", "cifar10"))])
+def test_full_length_recipes_build(name, digits):
+    """Every recipe of the paper can be made for every method, plain and aligned."""
+    for method in ("supervised", "pi-model", "mean-teacher", "vat", "vat+entropy"):
+        for align in ("none", "adversarial"):
+            assert recipe(name, digits, method, align).steps > 1000
