@@ -55,6 +55,13 @@ class Dropout(nn.Module):
         return x * kept.to(x.dtype).mul_(256 / (256 - self.threshold))
 
 
+class GlobalAverage(nn.Module):
+    """The mean of each feature map; unlike AdaptiveAvgPool2d's, its gradient keeps the layout of the maps."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
 class Classifier(nn.Module):
     """h = g o f. A pass gives logits and features, and moves BatchNorm's running statistics only if told to `track`."""
 

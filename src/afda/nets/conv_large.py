@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, Net, he_truncated, scaled
+from afda.classifier import BatchNorm, Classifier, Dropout, GlobalAverage, Net, he_truncated, scaled
 
 
 class ConvLarge(Net):
@@ -34,6 +34,6 @@ class ConvLarge(Net):
         conv(512, 3, padding=0 if min(shape[1:]) >= 12 else 1)
         conv(256, 1)
         conv(128, 1)
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        layers.append(GlobalAverage())
         net = Classifier(nn.Sequential(*layers), channels, classes, top_norm=self.top_norm)
         return net.apply(he_truncated)

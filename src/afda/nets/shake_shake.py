@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from afda.classifier import BatchNorm, Classifier, Net, he_by_fan_out, scaled
+from afda.classifier import BatchNorm, Classifier, GlobalAverage, Net, he_by_fan_out, scaled
 
 
 class ShakeShake(Net):
@@ -23,7 +23,7 @@ class ShakeShake(Net):
             for block in range(4):
                 blocks.append(Block(channels, out, stride=2 if stage > 0 and block == 0 else 1))
                 channels = out
-        blocks += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        blocks.append(GlobalAverage())
         return Classifier(nn.Sequential(*blocks), channels, classes, heads=self.heads).apply(he_by_fan_out)
 
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, Net, he_truncated, scaled
+from afda.classifier import BatchNorm, Classifier, Dropout, GlobalAverage, Net, he_truncated, scaled
 
 
 class Small(Net):
@@ -31,5 +31,5 @@ class Small(Net):
         conv(scaled(64, self.width), 3)
         layers.append(Dropout(self.dropout))
         conv(128, 1)
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        layers.append(GlobalAverage())
         return Classifier(nn.Sequential(*layers), channels, classes).apply(he_truncated)

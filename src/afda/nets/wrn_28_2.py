@@ -5,7 +5,7 @@ from itertools import pairwise
 from pydantic import Field
 from torch import Tensor, nn
 
-from afda.classifier import BatchNorm, Classifier, Net, he_by_fan_out, scaled
+from afda.classifier import BatchNorm, Classifier, GlobalAverage, Net, he_by_fan_out, scaled
 
 
 class WRN282(Net):
@@ -28,7 +28,7 @@ class WRN282(Net):
                         shared_activation=group == unit == 0,
                     )
                 )
-        blocks += [_norm(widths[-1], self.momentum), nn.LeakyReLU(0.1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        blocks += [_norm(widths[-1], self.momentum), nn.LeakyReLU(0.1), GlobalAverage()]
         net = Classifier(nn.Sequential(*blocks), widths[-1], classes).apply(he_by_fan_out)
         nn.init.xavier_normal_(net.g.weight)
         nn.init.zeros_(net.g.bias)
