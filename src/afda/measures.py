@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK = 4096
-"""Rows of the kernel matrix held at a time: 64 MB in float32."""
+CHUNK = 2048
+"""Rows and columns of the kernel matrix held at a time: 16 MB in float32."""
 
 
 def error_rate(predicted: Tensor, y: Tensor) -> float:
@@ -24,12 +24,6 @@ def class_errors(matrix: Tensor) -> list[float | None]:
     """The error of each class in percent, from a confusion matrix; None for a class with no images."""
     right, total = matrix.diagonal().tolist(), matrix.sum(dim=1).tolist()
     return [100.0 * (1 - r / n) if n else None for r, n in zip(right, total, strict=True)]
-
-
-def squared_distances(p: Tensor, q: Tensor) -> Tensor:
-    """All ||p_i - q_j||^2, never below zero."""
-    products = torch.addmm(p.square().sum(dim=1, keepdim=True), p, q.T, beta=1, alpha=-2)
-    return (products + q.square().sum(dim=1)).clamp_min(0)
 
 
 def median_bandwidth(
@@ -49,26 +43,31 @@ def median_bandwidth(
     if len(pooled) > most:
         chosen = torch.randperm(len(pooled), generator=torch.Generator().manual_seed(seed))[:most]
         pooled = pooled[chosen.to(pooled.device)]
-    pooled = pooled - pooled.mean(dim=0)
-    upper = torch.triu_indices(len(pooled), len(pooled), offset=1, device=pooled.device)
-    distances = squared_distances(pooled, pooled)[upper[0], upper[1]]
+    distances = torch.pdist(pooled)
     distances = distances[distances > 0]
     if not len(distances):
         return pooled.new_ones(())
-    # kthvalue, not median(): it takes the same lower middle and has no limit on the number of elements.
-    middle = distances.kthvalue((len(distances) + 1) // 2).values
-    return middle if of == "squared" else middle.sqrt()
+    return distances.median().square() if of == "squared" else distances.median()
 
 
 def kernel_sum(p: Tensor, q: Tensor, bandwidth: Tensor) -> Tensor:
     """Sum of exp(-||p_i - q_j||^2 / bandwidth) over all pairs, in chunks so that the matrix is never held whole."""
-    total = torch.zeros((), dtype=torch.float64, device=p.device)
     p, q = p / bandwidth.sqrt(), q / bandwidth.sqrt()
-    p_norms, q_norms = p.square().sum(dim=1, keepdim=True), q.square().sum(dim=1)
-    for rows, row_norms in zip(p.split(CHUNK), p_norms.split(CHUNK), strict=True):
-        for columns, column_norms in zip(q.split(CHUNK), q_norms.split(CHUNK), strict=True):
-            exponents = torch.addmm(-row_norms, rows, columns.T, alpha=2) - column_norms
-            total = total + exponents.clamp(max=0).exp().sum(dtype=torch.float64)
+    p_norms, q_norms = p.square().sum(dim=1, keepdim=True), q.square().sum(dim=1, keepdim=True)
+    # One product gives the exponents: (2p, -|p|^2, 1) . (q, 1, -|q|^2) = -|p - q|^2.
+    left = torch.cat([2 * p, -p_norms, torch.ones_like(p_norms)], dim=1)
+    right = torch.cat([q, torch.ones_like(q_norms), -q_norms], dim=1)
+    recorded = left.requires_grad or right.requires_grad
+    buffer = left.new_empty(0 if recorded else min(len(p), CHUNK) * min(len(q), CHUNK))
+    total = torch.zeros((), dtype=torch.float64, device=p.device)
+    for rows in left.split(CHUNK):
+        for columns in right.split(CHUNK):
+            if recorded:
+                kernel = (rows @ columns.T).exp()
+            else:  # the same in place: fresh memory would cost more than the arithmetic
+                kernel = buffer[: len(rows) * len(columns)].view(len(rows), len(columns))
+                torch.mm(rows, columns.T, out=kernel).exp_()
+            total = total + kernel.sum(dim=1).sum(dtype=torch.float64)
     return total
 
 
