@@ -49,10 +49,6 @@ def test_confusion_and_class_errors():
     assert matrix.tolist() == [[2, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert measures.class_errors(matrix) == [50.0, 0.0, None, None]
 
-    p, q = normal(5, 3), normal(4, 3, seed=1)
-    by_hand = torch.tensor([[squared_distance(a, b) for b in q.tolist()] for a in p.tolist()], dtype=torch.float64)
-    far = 1000 + normal(50, 3, dtype=torch.float32)
-
 
 def test_bandwidth_is_the_median_squared_distance_of_the_pooled_pairs():
     p, q = normal(6, 3), 1 + normal(5, 3, seed=1)

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,6 +84,7 @@ def train(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
+    no_test: Annotated[bool, typer.Option("--no-test", help="leave the test set shut, also at the end")] = False,
     snapshots: Annotated[
         bool,
         typer.Option("--snapshots", help="keep the model now and then, and test all of them after the last update"),
@@ -105,6 +107,8 @@ def train(
     chosen += settings or []
     machine = chosen_runtime(device, precision, threads)
     images = load(data)
+    if no_test:
+        images = replace(images, test=None)
     if recipe is not None and (recipe.endswith(".json") or os.sep in recipe):
         made = Recipe.read(Path(recipe))
         for name, choice in (("method", method), ("align", align)):
@@ -212,6 +216,66 @@ def reproduce(
         raise RunFailed(
             f"{len(failed)} of {len(jobs)} runs failed, the first ({failed[0].run.path}): {failed[0].problem}"
         )
+
+
+@app.command()
+def tune(
+    data: Annotated[str, typer.Argument(help="digits, svhn, cifar10, or an .npz file of arrays")],
+    labels: Annotated[int | None, typer.Option(help="keep only this many labels", min=1)] = None,
+    method: Annotated[str, typer.Option(help="see `afda list methods`")] = "vat+entropy",
+    align: Annotated[str, typer.Option(help="adversarial, reversal, mmd or none")] = "adversarial",
+    recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="path=value: a field of every trial's recipe; may be repeated")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="points of the grid to run now; by default all that are left", min=1)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="splits to average the validation error over", min=1)] = 1,
+    at_once: Annotated[
+        int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder of the search, to be shared and continued")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The paper's tuning protocol: its grids, on a validation set. The test set is not opened."""
+    import math
+
+    from afda import display
+    from afda.data import load
+    from afda.recipes import recipe as named
+    from afda.tune import finished, grid, page, study_in, tuned, with_point
+
+    images = load(data)
+    made = named(recipe or default_recipe(images, "cpu"), images, method, align)
+    made = made.with_settings([*([f"labels={labels}"] if labels else []), *(settings or [])])
+    folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels or 'all'}"
+    study = study_in(folder, made)
+    left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
+    if left > 0:
+        display.err.print(f"{left} points of the grid are left; running {min(trials or left, left)}.", highlight=False)
+        tuned(
+            study,
+            made,
+            data,
+            folder,
+            trials=min(trials or left, left),
+            seeds=seeds,
+            at_once=at_once or os.cpu_count() or 1,
+        )
+    points = finished(study)
+    if not points:
+        raise RunFailed("Every trial failed; see the runs in the folder's trials/.")
+    best = folder / "best.json"
+    best.write_text(with_point(made, points[0][0]).to_json(), encoding="utf-8")
+    files = [best, page(points, made, folder)]
+    if as_json:
+        print_json(
+            {"best": points[0][0], "val_error": points[0][1], "trials": len(points), "files": [str(f) for f in files]}
+        )
+    else:
+        display.out.print(display.trials_table(points))
+        display.out.print(f"Written: {', '.join(map(str, files))}. Train with --recipe {best}.", highlight=False)
 
 
 @app.command("list")

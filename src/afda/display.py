@@ -151,6 +151,16 @@ def reproduction_table(name: str, rows: list[dict[str, Any]], profile: str) -> T
     return table
 
 
+def trials_table(points: list[tuple[dict[str, float], float]]) -> Table:
+    """The ten best points of a search."""
+    table = Table(title=f"The best of {len(points)} points by validation error", title_justify="left")
+    for path in (*points[0][0], "validation error"):
+        table.add_column(path, justify="right")
+    for point, error in points[:10]:
+        table.add_row(*(f"{value:g}" for value in point.values()), percent(error))
+    return table
+
+
 def bound_words(bound: dict[str, float] | None) -> str:
     if bound is None:
         return "unknown (needs the true labels of the unlabelled images)"

@@ -1,5 +1,6 @@
 """The paper's figures in its style, as SVG, PDF and PNG."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,29 @@ def labels_figure(series: dict[str, dict[int, tuple[list[float], list[float]]]])
         left.set_title(name)
     figure.tight_layout()
     return figure
+
+
+def trials_figure(points: list[tuple[dict[str, float], float]]) -> Any:
+    """Validation error against each setting of a search."""
+    plt = pyplot()
+    paths = list(points[0][0])
+    figure, grid = plt.subplots(1, len(paths), figsize=(2.6 * len(paths), 2.6), squeeze=False, sharey=True)
+    for axes, path in zip(grid.flat, paths, strict=True):
+        values = sorted({point[path] for point, _ in points})
+        axes.scatter([values.index(point[path]) for point, _ in points], [error for _, error in points], s=14)
+        axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+        axes.set_xlabel(path)
+    grid.flat[0].set_ylabel("validation error (%)")
+    figure.tight_layout()
+    return figure
+
+
+def as_svg(figure: Any) -> str:
+    """The figure as an SVG element for a page."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    pyplot().close(figure)
+    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def save(figure: Any, path: Path) -> list[Path]:

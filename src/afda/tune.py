@@ -1,0 +1,137 @@
+"""The paper's tuning protocol: grids searched on a validation set of its size, with the test set left shut."""
+
+import html
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from afda.errors import RunFailed, UserError
+from afda.recipe import Recipe
+from afda.report import figures
+from afda.runs import Run
+from afda.sweep import Job
+
+LABELLED = (2, 4, 8, 16, 32)
+SUPERVISED_BATCH = (8, 16, 32, 64, 100)
+RATES = (1e-4, 5e-4, 1e-3, 5e-3)
+RAMPED_RATES = (1e-3, 3e-3, 5e-3)
+CONSISTENCY = (1.0, 5.0, 10.0, 50.0, 100.0)
+RADII = (0.5, 0.7, 1.0, 1.4, 2.0)
+"""VAT's radius as multiples of the recipe's; the paper searches it, but does not say where."""
+
+
+def grid(recipe: Recipe) -> dict[str, list[float]]:
+    """The grids of the paper's supplement for this method, as settings of the recipe."""
+    ramped = recipe.optimisation.schedule == "ramps"
+    found: dict[str, list[float]] = {
+        "labelled_batch": list(LABELLED if recipe.uses_unlabelled else SUPERVISED_BATCH),
+        "optimisation.learning_rate": list(RAMPED_RATES if ramped else RATES),
+    }
+    for method in recipe.method:
+        if method.name() == "vat":
+            found["method.vat.radius"] = [round(factor * method.radius, 4) for factor in RADII]  # type: ignore[attr-defined]
+        elif method.name() in ("pi-model", "mean-teacher"):
+            found[f"method.{method.name()}.weight"] = list(CONSISTENCY)
+    return found
+
+
+def with_point(recipe: Recipe, point: dict[str, float]) -> Recipe:
+    """The recipe at a point of the grid; the batch keeps its size, whatever share of it is labelled."""
+    settings = [f"{path}={value}" for path, value in point.items()]
+    if recipe.uses_unlabelled:
+        whole = recipe.labelled_batch + recipe.unlabelled_batch
+        settings.append(f"unlabelled_batch={whole - int(point['labelled_batch'])}")
+    return recipe.with_settings(settings)
+
+
+def study_in(folder: Path, recipe: Recipe) -> Any:
+    """The search in this folder: new, or as earlier or other processes have left it."""
+    try:
+        import optuna
+    except ImportError:
+        raise UserError("Tuning needs optuna: pip install -c constraints.txt 'afda[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    folder.mkdir(parents=True, exist_ok=True)
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{folder.resolve() / 'study.db'}",
+        heartbeat_interval=10,
+        # A trial whose process died is queued again; its run continues from its checkpoint.
+        failed_trial_callback=optuna.storages.RetryFailedTrialCallback(),
+    )
+    study = optuna.create_study(
+        study_name="afda",
+        storage=storage,
+        load_if_exists=True,
+        sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
+    )
+    if study.user_attrs.setdefault("recipe", recipe.to_json()) != recipe.to_json():
+        raise UserError(f"{folder} is a search with another recipe; choose another --out.")
+    study.set_user_attr("recipe", recipe.to_json())
+    return study
+
+
+def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, seeds: int, at_once: int) -> None:
+    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts."""
+
+    def objective(trial: Any) -> float:
+        point = {path: trial.suggest_categorical(path, values) for path, values in grid(recipe).items()}
+        name = "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in point.items())
+        errors = []
+        for seed in range(seeds):
+            chosen = with_point(recipe, point).with_settings([f"seed={seed}", "validation=true"])
+            job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
+            errors.append(validation_error(job))
+        return mean(errors)
+
+    study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
+
+
+def validation_error(job: Job) -> float:
+    """Run a job to its end."""
+    try:
+        if job.state == "waiting":
+            job.start(threads=1)
+        while job.state == "running":
+            time.sleep(0.2)
+            job.look()
+    finally:
+        if job.process is not None:
+            job.process.terminate()
+            job.stop()
+    if job.state != "done":
+        raise RunFailed(f"{job.run.path}: {job.problem}")
+    return float(job.run.result()["val_error"])
+
+
+def finished(study: Any) -> list[tuple[dict[str, float], float]]:
+    """Every point that was run, with its validation error, the best first."""
+    done = [(t.params, t.value) for t in study.get_trials(deepcopy=False) if t.value is not None]
+    unique = {tuple(sorted(point.items())): (point, value) for point, value in done}
+    return sorted(unique.values(), key=lambda pair: pair[1])
+
+
+def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: Path) -> Path:
+    """A page with a plot of the trials against each setting, and a table of them."""
+    figure = figures.trials_figure(points)
+    svg = figures.as_svg(figure)
+    head = "".join(f"<th>{html.escape(path)}</th>" for path in points[0][0])
+    body = "".join(f"<tr>{''.join(cells(point, error))}</tr>" for point, error in points)
+    title = html.escape(f"{recipe.data}, {recipe.title}, {recipe.labels} labels")
+    text = (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>Tuning: {title}</title><style>body{{font:15px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
+        "table{border-collapse:collapse}td,th{padding:.2rem .8rem;border-bottom:1px solid #ccc;text-align:right}"
+        f"svg{{max-width:100%;height:auto}}</style><h1>{title}</h1>"
+        f"<p>Validation error of {len(points)} points of the grid, the best first. The test set was not opened.</p>"
+        f"{svg}<table><tr>{head}<th>validation error %</th></tr>{body}</table></html>\n"
+    )
+    (folder / "trials.html").write_text(text, encoding="utf-8")
+    return folder / "trials.html"
+
+
+def cells(point: dict[str, float], error: float) -> Iterator[str]:
+    for value in point.values():
+        yield f"<td>{value:g}</td>"
+    yield f"<td>{error:.2f}</td>"
