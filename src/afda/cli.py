@@ -25,6 +25,7 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="print only JSON")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
+AtOnce = Annotated[int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1, max=1024)]
 
 
@@ -181,9 +182,7 @@ def reproduce(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="path=value: a field of every recipe; may be repeated")
     ] = None,
-    at_once: Annotated[
-        int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)
-    ] = None,
+    at_once: AtOnce = None,
     out: Annotated[Path, typer.Option(help="folder of the runs and tables; finished cells are not run again")] = Path(
         "results"
     ),
@@ -232,9 +231,7 @@ def tune(
         int | None, typer.Option(help="points of the grid to run now; by default all that are left", min=1)
     ] = None,
     seeds: Annotated[int, typer.Option(help="splits to average the validation error over", min=1)] = 1,
-    at_once: Annotated[
-        int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)
-    ] = None,
+    at_once: AtOnce = None,
     out: Annotated[Path | None, typer.Option(help="folder of the search, to be shared and continued")] = None,
     as_json: AsJson = False,
 ) -> None:

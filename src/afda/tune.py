@@ -121,7 +121,8 @@ def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: P
     title = html.escape(f"{recipe.data}, {recipe.title}, {recipe.labels} labels")
     text = (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>Tuning: {title}</title><style>body{{font:15px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
+        f"<title>Tuning: {title}</title>"
+        "<style>body{font:15px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}"
         "table{border-collapse:collapse}td,th{padding:.2rem .8rem;border-bottom:1px solid #ccc;text-align:right}"
         f"svg{{max-width:100%;height:auto}}</style><h1>{title}</h1>"
         f"<p>Validation error of {len(points)} points of the grid, the best first. The test set was not opened.</p>"

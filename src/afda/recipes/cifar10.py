@@ -56,7 +56,7 @@ def wide_resnet(data: DataSet, method: str, align: str) -> Recipe:
 
 RECIPES = (ablation, headline, wide_resnet)
 SHORT = (
-    "steps=6000",
+    "steps=8000",
     "optimisation.learning_rate=0.001",
     "optimisation.tail=0.3333333333333333",
     "unlabelled_batch=48",

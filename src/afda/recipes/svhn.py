@@ -44,7 +44,7 @@ def wide_resnet(data: DataSet, method: str, align: str) -> Recipe:
 
 RECIPES = (ablation, headline, wide_resnet)
 SHORT = (
-    "steps=6000",
+    "steps=8000",
     "optimisation.learning_rate=0.001",
     "unlabelled_batch=48",
     "method.vat.radius=2.5",
