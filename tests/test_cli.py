@@ -371,8 +371,8 @@ def test_places_that_will_not_do(afda, few, tmp_path):
         (tmp_path / "file", [], "is a file; choose another --out"),
         (tmp_path / "file" / "run", [], "cannot be written (Not a directory); choose another --out"),
         (tmp_path / ("x" * 300), [], "cannot be written (File name too long)"),
-        (tmp_path / "thesis", [], "already exists"),
-        (tmp_path / "thesis", ["--resume"], "is not the directory of a run, so it is left alone"),
+        (tmp_path / "thesis", [], "is not the directory of a run, so it is left alone"),
+        (tmp_path / "thesis", ["--resume"], "There is no run to resume in"),
         (tmp_path / "thesis", ["--overwrite"], "is not the directory of a run, so it is left alone"),
     ):
         assert words in complaint(*afda("train", few, *FAST, "--out", out, *extra))

@@ -153,7 +153,7 @@ def test_orders_and_batchnorm(method, align, order, batchnorm):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_sgd_and_the_supervised_mean_over_the_batch(method):
-    conforms(training(method, "adversarial", optimisation={"optimizer": "sgd"}, supervised_mean="batch"))
+    conforms(training(method, "reversal", optimisation={"optimizer": "sgd"}, supervised_mean="batch"))
 
 
 @pytest.mark.parametrize("align", ALIGNMENTS)

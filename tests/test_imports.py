@@ -17,9 +17,10 @@ ROOMS = (
     {"recipe"},
     {"recipes"},
     {"runs", "runtime", "inference", "results"},
+    {"algorithm"},
     {"training"},
     {"sweep", "evaluate", "listing"},
-    {"reproduce"},
+    {"reproduce", "tune"},
     {"illustrate"},
     {"display"},
     {"demo"},
@@ -44,7 +45,7 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "afda":
             assert node.level == 0
             parts = node.module.split(".")
-            yield from (parts[1:2] if len(parts) > 1 else (a.name for a in node.names))
+            yield from (parts[1:2] if len(parts) > 1 else (a.name for a in node.names if a.name != "__version__"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

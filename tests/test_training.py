@@ -1,5 +1,4 @@
 import copy
-import importlib
 import json
 import os
 import random
@@ -15,7 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from afda import losses
+from afda import algorithm, losses
+from afda import training as train
 from afda.data.images import Images
 from afda.data.split import split
 from afda.errors import RunFailed, UserError
@@ -26,7 +26,6 @@ from afda.recipes import recipe
 from afda.runs import CHECKPOINT, Run, open_run
 from afda.runtime import Runtime
 
-train = importlib.import_module("afda.training")
 CPU = Runtime(torch.device("cpu"))
 LIGHT = ["labels=20", "labelled_batch=4", "unlabelled_batch=8", "net=mlp", "net.hidden=16", "net.features=8"]
 
@@ -158,15 +157,15 @@ def test_stopping_at_the_very_end(digits, tmp_path):
 def test_a_run_is_not_resumed_on_other_data(digits, tmp_path):
     made = light(digits)
     trained(made, digits, tmp_path / "run", stop_at=4)
-    with pytest.raises(RunFailed, match="have changed since it began"):
+    with pytest.raises(UserError, match="have changed since it began"):
         trained(made, replace(digits, files={"x": "y"}), tmp_path / "run")
 
 
 KILLABLE = """
 import sys
-import importlib
+import afda.training
 from afda.cli import main
-importlib.import_module("afda.training").CHECKPOINT_SECONDS = 0.02
+afda.training.CHECKPOINT_SECONDS = 0.02
 sys.argv = ["afda", *sys.argv[1:]]
 main()
 """
@@ -178,7 +177,8 @@ def test_killed_at_random_moments_and_resumed(digits, tmp_path):
     np.savez(tmp_path / "few.npz", x=digits.train.x[:, 0], y=digits.train.y)
 
     def start(out):
-        arguments = ["train", f"{tmp_path}/few.npz", "--recipe", f"{tmp_path}/recipe.json", "--out", out, "--resume"]
+        arguments = ["train", f"{tmp_path}/few.npz", "--recipe", f"{tmp_path}/recipe.json", "--out", out]
+        arguments += ["--resume"] if (out / "recipe.json").exists() else []
         command = [sys.executable, "-c", KILLABLE, *arguments, "--threads", "1", "--quiet"]
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
@@ -240,7 +240,7 @@ class Sealed:
 def test_the_test_set_is_opened_after_the_last_update(digits, tmp_path, monkeypatch):
     made, updates = light(digits), []
     sealed = Sealed(digits.test, updates)
-    monkeypatch.setattr(train, "set_rates", lambda *_, f=train.set_rates: (updates.append(1), f(*_)))
+    monkeypatch.setattr(algorithm, "set_rates", lambda *_, f=algorithm.set_rates: (updates.append(1), f(*_)))
     run = trained(made, replace(digits, test=sealed), tmp_path / "run")
     assert sealed.opened
     assert set(sealed.opened) == {made.steps}
@@ -495,16 +495,16 @@ def test_average():
     for net in (student, teacher):
         net(torch.randn(8, 5), track=True)
     before, aim = copy.deepcopy(teacher.state_dict()), student.state_dict()
-    train.average(teacher, student, 0.75)
+    algorithm.average(teacher, student, 0.75)
     for name, value in teacher.state_dict().items():
         if value.is_floating_point():
             torch.testing.assert_close(value, 0.75 * before[name] + 0.25 * aim[name])
             assert not torch.equal(value, before[name]) or torch.equal(before[name], aim[name])
     assert any("running_var" in name for name in before)
     now = copy.deepcopy(teacher.state_dict())
-    train.average(teacher, student, None)
+    algorithm.average(teacher, student, None)
     assert all(torch.equal(v, now[k]) for k, v in teacher.state_dict().items())
-    train.average(teacher, student, 0.0)
+    algorithm.average(teacher, student, 0.0)
     assert all(torch.equal(v, aim[k]) for k, v in teacher.state_dict().items() if v.is_floating_point())
 
 

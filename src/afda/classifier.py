@@ -39,7 +39,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 class Dropout(nn.Module):
     """Element-wise dropout, with p rounded to 1/256.
 
-    The mask depends on the random state and the shape alone, so a pass repeated from the same state drops the same
+    The mask depends on the random state, shape and layout alone, so a pass repeated from the same state drops the same
     elements in any precision. Eight elements share one random number, which is what makes it cheap on a CPU.
     """
 
@@ -53,6 +53,12 @@ class Dropout(nn.Module):
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(-(2**63), None)
         kept = words.view(torch.uint8).as_strided(x.shape, x.stride()) >= self.threshold
         return x * kept.to(x.dtype).mul_(256 / (256 - self.threshold))
+
+
+class FalseGradient(nn.Module):
+    """A layer whose gradient in training is not that of its output, unless the pass is to be `exact`."""
+
+    exact = False
 
 
 class GlobalAverage(nn.Module):
@@ -73,10 +79,12 @@ class Classifier(nn.Module):
         self.g_second = nn.Linear(features, classes) if heads == 2 else None
         self.features = features
 
-    def forward(self, x: Tensor, track: bool = False) -> Output:
+    def forward(self, x: Tensor, track: bool = False, exact: bool = False) -> Output:
         for module in self.modules():
             if isinstance(module, BatchNorm):
                 module.track = track
+            elif isinstance(module, FalseGradient):
+                module.exact = exact
         features = self.f(x)
         if features.dtype == torch.bfloat16:
             features = features.float()

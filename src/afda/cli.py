@@ -66,7 +66,8 @@ def train(
     data: Annotated[str, typer.Argument(help="digits, svhn, cifar10, or an .npz file of arrays")],
     labels: Annotated[int | None, typer.Option(help="keep only this many labels, chosen by the seed", min=1)] = None,
     method: Annotated[
-        str | None, typer.Option(help="see `afda list methods`; a+b combines two; default vat+entropy")
+        str | None,
+        typer.Option(help="see `afda list methods`; a+b combines two; default the recipe's, mostly vat+entropy"),
     ] = None,
     align: Annotated[str | None, typer.Option(help="adversarial (default), reversal, mmd or none")] = None,
     net: Annotated[str | None, typer.Option(help="see `afda list nets`")] = None,
@@ -117,13 +118,17 @@ def train(
                 chosen = [f"{name}={json.dumps(choice)}", *chosen]
     else:
         name = recipe or default_recipe(images, machine.device.type)
-        made = named(name, images, **{k: v for k, v in (("method", method), ("align", align)) if v is not None})
+        made = named(name, images, method, align or "adversarial", labels)
     made = made.with_settings(chosen)
     if made.data != images.name:
         raise UserError(
             f"The recipe is for the data set {made.data!r}, not {images.name!r}; set it with --set data={images.name}."
         )
+    if resume and overwrite:
+        raise UserError("--resume continues a run and --overwrite replaces it; choose one of them.")
     path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
+    if resume and not (path / "recipe.json").exists():
+        raise UserError(f"There is no run to resume in {path}; leave --resume out to begin one.")
     training = begin(made, images, machine)  # what cannot begin leaves what is in --out alone
     run = open_run(path, made, resume=resume, overwrite=overwrite)
     if not run.finished:
@@ -244,8 +249,7 @@ def tune(
     from afda.tune import finished, grid, page, study_in, tuned, with_point
 
     images = load(data)
-    made = named(recipe or default_recipe(images, "cpu"), images, method, align)
-    made = made.with_settings([*([f"labels={labels}"] if labels else []), *(settings or [])])
+    made = named(recipe or default_recipe(images, "cpu"), images, method, align, labels).with_settings(settings or [])
     folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels or 'all'}"
     study = study_in(folder, made)
     left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
@@ -342,6 +346,13 @@ def main() -> None:
         fail(1, error)
     except KeyboardInterrupt:
         fail(130, "interrupted.")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        fail(
+            1,
+            "Out of memory; use smaller batches (--set unlabelled_batch=32) or a narrower net (--set net.width=0.25).",
+        )
 
 
 def fail(code: int, message: object) -> None:

@@ -22,7 +22,6 @@ err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
 
 def news(line: dict[str, Any], recipe: Recipe) -> str:
     """A line of the log in words: loss terms, discriminator, error and speed."""
-    images = recipe.labelled_batch + recipe.unlabelled_batch * recipe.uses_unlabelled
     parts = [
         f"{name} {line[name]:.3f}"
         for name in ("supervised", "consistency", "entropy", "logit distance", "alignment")
@@ -35,7 +34,7 @@ def news(line: dict[str, Any], recipe: Recipe) -> str:
             parts.append(f"{name.replace('_', ' ')} {line[name]:.1f} %")
     if line.get("mmd2") is not None:
         parts.append(f"MMD² {1000 * line['mmd2']:.1f}e-3")
-    parts.append(f"{images * line['step'] / max(line['seconds'], 1e-9):.0f} img/s")
+    parts.append(f"{recipe.images_per_step * line['step'] / max(line['seconds'], 1e-9):.0f} img/s")
     return " · ".join(parts)
 
 
@@ -106,7 +105,7 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     """The result of one run."""
     table = Table(title=title, title_justify="left", show_header=False)
     rows = {
-        "test error": percent(result["test_error"]),
+        "test error": percent(result["test_error"]) if result["test_error"] is not None else "no test set",
         "validation error": percent(result["val_error"]),
         "MMD² of the features": "none" if result["mmd2"] is None else f"{1000 * result['mmd2']:.2f} × 10⁻³",
         "risk gap, bound": bound_words(result["bound"]),

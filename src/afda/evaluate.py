@@ -20,8 +20,12 @@ def evaluated(path: Path, data: DataSet | None, runtime: Runtime) -> dict[str, A
     model, shape = load_model(path)
     if data is None:
         data = load(str(run.read_json("environment.json")["source"]))
+        if data.files != run.read_json("environment.json").get("data"):
+            raise UserError(f"The data of {path} have changed since it was trained, so its test set may have too.")
         if data.test is None:
             raise UserError(f"The data of {path} have no test set; name labelled data to evaluate on.")
+    if data.test is None and data.files == run.read_json("environment.json").get("data"):
+        raise UserError(f"{data.name} is what the model was trained on; name other labelled data to evaluate on.")
     images = data.test if data.test is not None else data.train[data.train.y >= 0]
     if not len(images):
         raise UserError(f"{data.name} has no labelled images to evaluate on.")

@@ -75,9 +75,8 @@ def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
         classes, shape = tuple(map(str, card["classes"])), tuple(map(int, card["shape"]))
         classifier = pick("nets", card["net"]).build(shape, len(classes))
         tensors = load_file(path / "model.safetensors")
-        kept = {k: tensors.get(f"normaliser.{k}") for k in ("mean", "scale", "matrix")}
-        normaliser = Normaliser(kept["mean"], kept["scale"], kept["matrix"])  # type: ignore[arg-type]
-        model = Model(normaliser, classifier, classes)
+        normaliser = {k.removeprefix("normaliser."): v for k, v in tensors.items() if k.startswith("normaliser.")}
+        model = Model(Normaliser.of(normaliser), classifier, classes)
         model.load_state_dict(tensors)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(f"The model in {path} cannot be read ({str(error).splitlines()[0]}).") from None

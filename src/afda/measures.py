@@ -83,16 +83,23 @@ def within_sum(p: Tensor, bandwidth: Tensor) -> Tensor:
     return total
 
 
-def mmd2(p: Tensor, q: Tensor, bandwidth: Tensor | float | None = None, *, seed: int = 0) -> Tensor:
+def mmd2(
+    p: Tensor,
+    q: Tensor,
+    bandwidth: Tensor | float | None = None,
+    *,
+    of: Literal["squared", "distance"] = "squared",
+    seed: int = 0,
+) -> Tensor:
     """Unbiased squared maximum mean discrepancy of two feature sets under an RBF kernel; it may be negative.
 
-    The bandwidth is the median heuristic's unless it is given. Differentiable, and exact for sets of any size.
+    The bandwidth is that of `median_bandwidth` unless it is given. Differentiable, and exact for sets of any size.
     """
     if min(len(p), len(q)) < 2:
         return p.new_full((), torch.nan, dtype=torch.float64)
     centre = q.detach().mean(dim=0)  # distances do not change, float32 loses fewer digits
     p, q = p - centre, q - centre
-    gamma = median_bandwidth(p, q, seed=seed) if bandwidth is None else bandwidth
+    gamma = median_bandwidth(p, q, of=of, seed=seed) if bandwidth is None else bandwidth
     gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
     n, m = len(p), len(q)
     return (

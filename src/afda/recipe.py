@@ -29,7 +29,7 @@ class Optimisation(Value):
     schedule: Literal["linear-tail", "ramps", "cosine"] = Field(
         "linear-tail", description="the alignment strategy's; Laine's and Tarvainen's; Shake-Shake's"
     )
-    tail: float = Field(20 / 60, ge=0, le=1, description="linear-tail: the part in which the rate falls to zero")
+    tail: float = Field(20 / 60, ge=0, le=1, description="linear-tail: the last part, in which the rate falls")
     stairs: int = Field(40, ge=1, description="linear-tail: in how many equal steps it falls")
     ramp_up: float = Field(40 / 150, ge=0, le=1, description="ramps: the part in which the rate rises")
     ramp_down: float = Field(25 / 150, ge=0, le=1, description="ramps: the part in which it falls")
@@ -85,7 +85,9 @@ class Recipe(Value):
     supervised_mean: Literal["labelled", "batch"] = Field(
         "labelled", description="divide the cross-entropy by the labelled images, or by all images of the batch"
     )
-    progress_every: int = Field(1, ge=1, description="updates between changes of the schedules; 500 makes 'epochs'")
+    progress_every: int = Field(
+        1, ge=1, description="updates between changes of mu and eta; 500 makes the paper's epochs"
+    )
 
     @model_validator(mode="after")
     def _statistics_exist(self) -> Self:
@@ -93,6 +95,10 @@ class Recipe(Value):
             raise ValueError("no unlabelled image is passed, so statistics must be 'labelled'")
         if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
             raise ValueError("batchnorm 'together' passes both kinds of images at once, so statistics must be 'both'")
+        if self.optimisation.optimizer == "sgd" and getattr(self.align, "learning_rate", 0) is None:
+            raise ValueError(
+                "the discriminator is trained by Adam, so with SGD it needs an align.learning_rate of its own"
+            )
         if len({m.name() for m in self.method}) < len(self.method):
             raise ValueError("a method is named twice")
         return self
@@ -102,13 +108,17 @@ class Recipe(Value):
         return self.align is not None or any(m.uses_unlabelled for m in self.method)
 
     @property
+    def images_per_step(self) -> int:
+        return self.labelled_batch + self.unlabelled_batch * self.uses_unlabelled
+
+    @property
     def title(self) -> str:
-        """A short name such as vat+entropy-aligned."""
+        """A short name such as vat+entropy-adversarial."""
         methods = "+".join(m.name() for m in self.method)
         return f"{methods}-{self.align.name()}" if self.align else methods
 
     def progress(self, step: int) -> float:
-        """t in [0, 1) at this update."""
+        """t in [0, 1) at this update, for mu and eta."""
         return step // self.progress_every * self.progress_every / self.steps
 
     def to_json(self) -> str:

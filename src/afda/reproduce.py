@@ -34,8 +34,8 @@ class Cell:
         name = f"{self.data}-{self.recipe}"
         if profile == "cpu" and f"{name}-cpu" in recipes.shelf():
             name += "-cpu"
-        return recipes.recipe(name, data, self.method, self.align).with_settings(
-            [f"labels={self.labels}", f"seed={seed}", *settings]
+        return recipes.recipe(name, data, self.method, self.align, self.labels).with_settings(
+            [f"seed={seed}", *settings]
         )
 
     def run(self, folder: Path, profile: str, seed: int) -> Run:

@@ -90,11 +90,12 @@ class Run:
         """The newest checkpoint that is whole, or None if there never was one."""
         found = [p for p in (self.path / CHECKPOINT, self.path / PREVIOUS) if p.exists()]
         for path in found:
-            content = path.read_bytes()
+            with full_disk_explained(self.path):
+                content = path.read_bytes()
             if hashlib.sha256(content[32:]).digest() == content[:32]:
                 if path.name == PREVIOUS:  # a damaged one must not push this out when the next is written
                     (self.path / CHECKPOINT).unlink(missing_ok=True)
-                return torch.load(io.BytesIO(content[32:]), weights_only=True)
+                return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
         if found:
             raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
         return None
@@ -128,29 +129,35 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     with full_disk_explained(path):
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out.")
-        occupied = path.is_dir() and any(p.name != ".lock" for p in path.iterdir())
-    if occupied and not (resume or overwrite):
-        raise UserError(
-            f"{path} already exists; add --resume to continue it, --overwrite to replace it, or choose another --out."
-        )
-    if occupied and not (path / "recipe.json").exists():
-        raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
-    with full_disk_explained(path):
         path.mkdir(parents=True, exist_ok=True)
+        if contents(path) and not (path / "recipe.json").exists():
+            raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
-    if occupied and overwrite and not resume:
-        for old in path.iterdir():
-            if old.name != ".lock":
-                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-        occupied = False
-    if occupied:
-        changed = differences(run.recipe(), recipe)
-        if changed:
-            run.unlock()
+    try:
+        with full_disk_explained(path):
+            there = contents(path)
+            if there and not (resume or overwrite):
+                raise UserError(
+                    f"{path} already exists; add --resume to continue it, --overwrite to replace it, "
+                    "or choose another --out."
+                )
+            if overwrite and not resume:
+                for old in there:
+                    shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+                there = []
+        if not there:
+            run.write("recipe.json", recipe.to_json().encode())
+        elif changed := differences(run.recipe(), recipe):
             raise UserError(f"{path} was started with another recipe ({changed}); resume it with its own settings.")
-    else:
-        run.write("recipe.json", recipe.to_json().encode())
+    except UserError:
+        run.unlock()
+        raise
     return run
+
+
+def contents(path: Path) -> list[Path]:
+    """What is in a directory, but for the lock and what a killed process left half-written: they begin with a dot."""
+    return [inside for inside in path.iterdir() if not inside.name.startswith(".")]
 
 
 def differences(old: Recipe, new: Recipe) -> str:

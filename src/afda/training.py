@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper: learn f and g from few labels and many unlabelled images, against the discriminator d."""
+"""A training from its first weights to its result: what Algorithm 1 works on, and the files it leaves behind."""
 
 import copy
 import math
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from afda import losses, results
+from afda import __version__, results
+from afda.algorithm import steps
 from afda.align import Alignment
 from afda.classifier import Classifier
 from afda.data.augment import augmented
@@ -32,63 +34,6 @@ CHECKPOINT_SECONDS = 60.0
 LOG_LINES = 100
 
 
-def steps(training: "Training") -> Iterator[int]:
-    """Algorithm 1. Yields the number of updates done after each of them.
-
-    The paper updates f and g, then d at the new f. Here the loop is rotated: the clean pass of a new batch is a pass of
-    the new f, so d is updated on it first and f and g then face the newest d, without a pass of f being repeated.
-    """
-    recipe, nets, alignment, optimizer = training.recipe, training.nets, training.alignment, training.optimizer
-    labelled = training.labelled_rows
-
-    for step in range(training.step, recipe.steps):
-        t = recipe.progress(step)
-        rates = recipe.optimisation.rates(t)
-        batch = training.batch(step)
-
-        with training.runtime.autocast():
-            clean = nets.passes(
-                batch.x,
-                batch.u if recipe.uses_unlabelled else None,
-                key=batch.key,
-                track_labelled=recipe.statistics != "unlabelled",
-                track_unlabelled=recipe.statistics != "labelled",
-            )
-
-            # max over d
-            if alignment is not None and recipe.order == "rotated":
-                alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
-
-            # min over f, g
-            supervised = losses.cross_entropy(clean.logits[: len(batch.x)], batch.y)
-            if recipe.supervised_mean == "batch":
-                supervised = supervised * len(batch.x) / len(clean.logits)
-            terms = {"supervised": supervised}
-            for method in recipe.method:
-                for name, term in method.terms(nets, batch, clean, t).items():
-                    terms[name] = terms[name] + term if name in terms else term
-            if alignment is not None and recipe.align is not None:
-                terms["alignment"] = alignment(clean.features, labelled, recipe.align.mu(t))
-        loss = sum(terms.values(), torch.zeros((), device=training.runtime.device))
-
-        set_rates(optimizer, recipe, rates)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-        if nets.teacher is not None:
-            average(nets.teacher, nets.student, training.teacher_decay(step))
-
-        if alignment is not None and recipe.order == "literal":
-            with torch.no_grad(), training.runtime.autocast():
-                features = nets.passes(batch.x, batch.u, key=batch.key).features
-            alignment.step(features, labelled, **training.opponent_rates(rates))
-
-        training.step = step + 1
-        training.record(terms)
-        yield training.step
-
-
 @dataclass
 class Training:
     """All that changes while training, and what it is trained on."""
@@ -97,7 +42,6 @@ class Training:
     data: DataSet
     runtime: Runtime
     split: Split
-    normaliser: Normaliser
     nets: Nets
     alignment: Alignment | None
     optimizer: torch.optim.Optimizer
@@ -109,8 +53,17 @@ class Training:
     def __post_init__(self) -> None:
         sizes = self.recipe.labelled_batch, self.recipe.unlabelled_batch
         self.labelled_rows = (torch.arange(sum(sizes)) < sizes[0]).to(self.runtime.device)
-        self.images = self.data.train.x
-        self.labels = self.data.train.y
+        self.images = self.data.train.x.to(self.runtime.device)
+        self.labels = self.data.train.y.to(self.runtime.device)
+
+    @cached_property
+    def normaliser(self) -> Normaliser:
+        """Fitted when it is first needed, and kept in the checkpoint: whitening takes minutes. Validation images are
+        left out of it."""
+        x = self.data.train.x
+        if len(self.split.validation):
+            x = x[torch.from_numpy(np.concatenate([self.split.labelled, self.split.unlabelled]))]
+        return fitted(self.recipe.preparation, x).to(self.runtime.device)
 
     def batch(self, step: int) -> Batch:
         """The batch of this step: a function of the seed and the step alone."""
@@ -118,14 +71,15 @@ class Training:
         key = int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
         def drawn(indices: np.ndarray, size: int, stream: int) -> Tensor:
-            return torch.from_numpy(indices[draw(len(indices), size, step, seed=recipe.seed, stream=stream)])
+            chosen = indices[draw(len(indices), size, step, seed=recipe.seed, stream=stream)]
+            return torch.from_numpy(chosen).to(device)
 
         i = drawn(self.split.labelled, recipe.labelled_batch, 1)
-        x, y = self.normaliser(self.images[i].to(device)), self.labels[i].to(device)
+        x, y = self.normaliser(self.images[i]), self.labels[i]
         u = x[:0]
         if recipe.uses_unlabelled:
             j = drawn(self.split.unlabelled, recipe.unlabelled_batch, 2)
-            u = self.normaliser(self.images[j].to(device))
+            u = self.normaliser(self.images[j])
 
         def view() -> tuple[Tensor, Tensor]:
             return augmented(x, recipe.preparation), augmented(u, recipe.preparation)
@@ -166,6 +120,7 @@ class Training:
             "step": self.step,
             "seconds": self.seconds,
             "sums": self.sums,
+            "normaliser": self.normaliser.state_dict(),
             "student": self.nets.student.state_dict(),
             "teacher": self.nets.teacher.state_dict() if self.nets.teacher is not None else None,
             "alignment": self.alignment.state_dict() if self.alignment is not None else None,
@@ -174,7 +129,9 @@ class Training:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.step, self.seconds, self.sums = state["step"], state["seconds"], state["sums"]
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.sums = {name: total.to(self.runtime.device) for name, total in state["sums"].items()}
+        self.normaliser = Normaliser.of(state["normaliser"]).to(self.runtime.device)
         self.nets.student.load_state_dict(state["student"])
         if self.nets.teacher is not None:
             self.nets.teacher.load_state_dict(state["teacher"])
@@ -214,7 +171,6 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
         data=data,
         runtime=runtime,
         split=parts,
-        normaliser=fitted(recipe.preparation, data.train.x).to(runtime.device),
         nets=Nets(student, teacher, apart=recipe.batchnorm == "apart"),
         alignment=alignment,
         optimizer=make_optimizer(recipe, parameters),
@@ -244,23 +200,6 @@ def make_optimizer(recipe: Recipe, parameters: list[torch.nn.Parameter]) -> torc
     return torch.optim.Adam(
         parameters, lr=o.learning_rate, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=True
     )
-
-
-def set_rates(optimizer: torch.optim.Optimizer, recipe: Recipe, rates: dict[str, float]) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rates["learning_rate"]
-        if "betas" in group:
-            group["betas"] = (rates["beta1"], recipe.optimisation.beta2)
-
-
-@torch.no_grad()
-def average(teacher: Classifier, student: Classifier, decay: float | None) -> None:
-    """Move the teacher towards the student: weights, and the running statistics that evaluation uses."""
-    if decay is None:
-        return
-    for mine, theirs in ((teacher.parameters(), student.parameters()), (teacher.buffers(), student.buffers())):
-        pairs = [(m, s) for m, s in zip(mine, theirs, strict=True) if m.is_floating_point()]
-        torch._foreach_lerp_([m for m, _ in pairs], [s for _, s in pairs], 1 - decay)
 
 
 def fit(
@@ -311,14 +250,12 @@ def fit(
     save()
     model = training.model()
     save_model(run, model, recipe, training.data.train.shape)
-    run.write_json("split.json", training.split.as_dict())
-    images = recipe.steps * (recipe.labelled_batch + recipe.unlabelled_batch * recipe.uses_unlabelled)
     run.write_json(
         "result.json",
         {
             **results.final(model, recipe, training.data, training.split, training.runtime),
             "seconds": round(training.seconds, 2),
-            "images_per_second": round(images / max(training.seconds, 1e-9), 1),
+            "images_per_second": round(recipe.steps * recipe.images_per_step / max(training.seconds, 1e-9), 1),
             "test_curve": results.test_curve(model, run, training.data, training.runtime) if snapshots else None,
         },
     )
@@ -360,17 +297,18 @@ def train(
 
 def prepared(training: Training, run: Run) -> Training:
     """The training at its beginning, or where the run's last checkpoint left it."""
-    data = training.data
+    data, machine = training.data, training.runtime.describe()
     state = run.read_checkpoint()
     if state is None:
-        run.write_json(
-            "environment.json",
-            {**training.runtime.describe(), "source": data.source, "data": data.files, "notes": list(data.notes)},
-        )
+        about = {"afda": __version__, "source": data.source, "data": data.files, "notes": list(data.notes)}
+        run.write_json("environment.json", {**machine, **about})
+        run.write_json("split.json", training.split.as_dict(data.rows))
     else:
-        recorded = run.read_json("environment.json").get("data")
-        if recorded != data.files:
-            raise RunFailed(f"The data of {run.path} have changed since it began; start again with another --out.")
+        before = run.read_json("environment.json")
+        if before.get("data") != data.files:
+            raise UserError(f"The data of {run.path} have changed since it began; start again with another --out.")
+        if before.get("precision") != machine["precision"]:
+            raise UserError(f"{run.path} was begun in {before.get('precision')}; continue it with that --precision.")
         training.restore(state)
     run.cut_log(training.step)
     return training

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from afda.classifier import BatchNorm
 from afda.methods import Batch, Nets, vat
 from afda.methods.vat import VAT
 from afda.nets.conv_large import ConvLarge
+from afda.nets.shake_shake import ShakeShake
 
 KEY = 1234
 
@@ -59,7 +61,11 @@ def directions(student, method, calls, *, mixed=False):
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
         with torch.no_grad():
             clean = nets.passes(x, u, key=KEY).logits
-        return method.worst_directions(nets, x, u, clean, KEY)
+        return method.worst_directions(nets, batch_of(x, u), clean)
+
+
+def batch_of(x, u):
+    return Batch(x, torch.zeros(len(x), dtype=torch.int64), u, KEY, lambda: (x, u))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -83,7 +89,7 @@ def test_the_direction_is_that_of_the_largest_change():
     u = images(3, 2, (1, 8, 8)).double()
     clean = student(u).logits.detach()
     # The more iterations, the more of the top eigenvector.
-    found = VAT(iterations=30, xi=1e-4).worst_directions(Nets(student), None, u, clean, KEY)[0]
+    found = VAT(iterations=30, xi=1e-4, on="unlabelled").worst_directions(Nets(student), batch_of(u[:0], u), clean)[0]
     for i in range(2):
 
         def divergence(d, i=i):
@@ -108,7 +114,7 @@ def test_no_pass_moves_running_statistics():
 def test_the_probe_computes_no_gradients_of_weights(mixed):
     nets, batch, clean = small()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
-        found = VAT().worst_directions(nets, batch.x, batch.u, clean.logits.detach(), KEY)
+        found = VAT().worst_directions(nets, batch, clean.logits.detach())
     assert all(p.grad is None for p in nets.student.parameters())
     assert not any(d.requires_grad for d in found)
 
@@ -173,13 +179,13 @@ def test_on_unlabelled_leaves_labelled_images_out():
 
 def test_directions_are_unit_vectors_of_the_shape_of_the_images():
     nets, batch, clean = small()
-    found = VAT(iterations=2).worst_directions(nets, batch.x, batch.u, clean.logits.detach(), KEY)
+    found = VAT(iterations=2).worst_directions(nets, batch, clean.logits.detach())
     assert [d.shape for d in found] == [batch.x.shape, batch.u.shape]
     for d in found:
         assert d.flatten(1).norm(dim=1).tolist() == pytest.approx([1.0] * len(d), abs=1e-4)
-    again = VAT(iterations=2).worst_directions(nets, batch.x, batch.u, clean.logits.detach(), KEY)
+    again = VAT(iterations=2).worst_directions(nets, batch, clean.logits.detach())
     assert all(map(torch.equal, found, again))
-    other = VAT(iterations=2).worst_directions(nets, batch.x, batch.u, clean.logits.detach(), KEY + 10)
+    other = VAT(iterations=2).worst_directions(nets, replace(batch, key=KEY + 10), clean.logits.detach())
     assert not torch.equal(found[0], other[0])
 
 
@@ -189,3 +195,33 @@ def test_unit_of_any_size(size):
     expected = d.double() / d.double().flatten(1).norm(dim=1)[:, None, None, None]
     torch.testing.assert_close(vat.unit(d).double(), expected, rtol=1e-3, atol=0)
     assert not vat.unit(torch.zeros(2, 3)).any()
+
+
+@pytest.mark.parametrize("on", ["all", "unlabelled"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_repeated_pass_is_the_clean_pass(apart, on):
+    """Same noise and same statistics, so that a step of no length changes nothing."""
+    nets, batch, _ = small(dropout=0.5)
+    nets = replace(nets, apart=apart)
+    clean = nets.passes(batch.x, batch.u, key=KEY)
+    method = VAT(on=on)
+    again = method.passes(nets, batch, batch.x, batch.u).logits
+    assert torch.equal(again, clean.logits if on == "all" else clean.logits[len(batch.x) :])
+
+
+def test_the_direction_on_shake_shake_is_that_of_the_true_gradient():
+    """In training its gradient is false on purpose; the probe asks for the true one."""
+    torch.manual_seed(0)
+    student = ShakeShake(width=1 / 24).build((3, 16, 16), 10).double()
+    u = images(5, 6, (3, 16, 16)).double()
+    batch, nets = batch_of(u[:0], u), Nets(student)
+    clean = nets.passes(None, u, key=KEY).logits.detach()
+    method = VAT(on="unlabelled", xi=1e-4)
+    (found,) = method.worst_directions(nets, batch, clean)
+
+    def divergence(direction):
+        _, moved = method.moved(batch, [direction], 1e-2)
+        return float(vat.losses.kl_divergence(clean, method.passes(nets, batch, batch.x, moved).logits.detach()))
+
+    random = [vat.unit(torch.randn(u.shape, generator=torch.Generator().manual_seed(s)).double()) for s in range(20)]
+    assert divergence(found) > 1.5 * max(divergence(d) for d in random)

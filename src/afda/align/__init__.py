@@ -28,6 +28,9 @@ class Alignment(nn.Module):
         """Parameters to be trained by the optimiser of f and g."""
         return []
 
+    has_opponent = False
+    """Whether `step` trains a discriminator."""
+
     accuracy: Tensor | None = None
     """The opponent's balanced accuracy in the latest pass; 0.5 is chance."""
 

@@ -21,7 +21,7 @@ class Adversarial(Align):
     learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
 
     def build(self, features: int) -> "AdversarialAlignment":
-        return AdversarialAlignment(features, **self.model_dump(exclude={"name"}))
+        return AdversarialAlignment(features, **dict(self))
 
 
 class AdversarialAlignment(Alignment):
@@ -31,9 +31,10 @@ class AdversarialAlignment(Alignment):
     loss of f. Keyword arguments are the fields of `Adversarial`.
     """
 
+    has_opponent = True
+
     def __init__(self, features: int, **choices: Any) -> None:
         super().__init__()
-        choices.pop("name", None)
         self.choices = Adversarial(**choices)
         self.d = discriminator(features, self.choices.hidden)
         self.optimizer = torch.optim.Adam(self.d.parameters(), lr=self.choices.learning_rate or 5e-4, fused=True)
@@ -47,18 +48,23 @@ class AdversarialAlignment(Alignment):
             group["lr"] = learning_rate
         if beta1 is not None:
             group["betas"] = (beta1, group["betas"][1])
-        scores = self.d(features.detach()).squeeze(1)
+        scores = self.scores(features.detach())
         self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
         self.optimizer.zero_grad()
         (-losses.adversarial(scores, labelled)).backward()
         self.optimizer.step()
+
+    def scores(self, features: Tensor) -> Tensor:
+        """d's logits, in full precision: d is small, and its loss is a difference."""
+        with torch.autocast(features.device.type, enabled=False):
+            return self.d(features).squeeze(1)
 
     def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
         """mu times f's loss against the current d; no gradient is computed for d."""
         if self.choices.form == "unlabelled-only":
             features = torch.where(labelled[:, None], features.detach(), features)
         self.d.requires_grad_(False)
-        scores = self.d(features).squeeze(1)
+        scores = self.scores(features)
         self.d.requires_grad_(True)
         loss = losses.inverted_adversarial if self.choices.form == "inverted" else losses.adversarial
         return mu * loss(scores, labelled)

@@ -1,5 +1,7 @@
 """Alignment by matching moments: the squared maximum mean discrepancy itself as a loss (Long et al., 2015)."""
 
+from typing import Annotated
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -11,7 +13,7 @@ from afda.measures import median_bandwidth, mmd2
 class MMD(Align):
     """MMD^2 between the features of the batch, averaged over kernels of several widths; no discriminator."""
 
-    bandwidths: tuple[float, ...] = Field(
+    bandwidths: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         (0.25, 0.5, 1.0, 2.0, 4.0), min_length=1, description="kernel bandwidths as multiples of the median heuristic's"
     )
 

@@ -28,7 +28,8 @@ class ReversalAlignment(Alignment):
         self.d = discriminator(features, hidden)
 
     def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
-        scores = self.d(Reverse.apply(features, mu)).squeeze(1)
+        with torch.autocast(features.device.type, enabled=False):
+            scores = self.d(Reverse.apply(features, mu)).squeeze(1)
         self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
         return -losses.adversarial(scores, labelled)
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
+from pydantic import Field
 from torch import Tensor
 
 from afda.choices import Choice, Value
@@ -40,7 +42,7 @@ class Preparation(Value):
 
     normalise: Literal["centre", "standard", "zca"] = "centre"
     """centre: pixels to [-0.5, 0.5]; standard: zero mean, unit variance per channel; zca: whitened."""
-    shift: int = 2
+    shift: int = Field(2, ge=0)
     """Random shifts of up to this many pixels along each axis."""
     padding: Literal["reflect", "zero"] = "reflect"
     """What a shift brings in at the border."""
@@ -62,6 +64,8 @@ class DataSet:
     """Whether the labelled subset is usually drawn with equally many images per class."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each source file: the fingerprint of the data."""
+    rows: np.ndarray | None = None
+    """Where each training image stands in its source, if the training images are not simply its first."""
     source: str = ""
     """What `load` was given: a name, or the absolute path of a user's file."""
     notes: tuple[str, ...] = ()

@@ -22,10 +22,17 @@ class Normaliser(nn.Module):
         self.register_buffer("scale", scale.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
 
+    @classmethod
+    def of(cls, state: dict[str, Tensor]) -> "Normaliser":
+        """The normaliser with this state, whether it whitens or not."""
+        return cls(state["mean"], state["scale"], state.get("matrix"))
+
     def forward(self, x: Tensor) -> Tensor:
         x = (x.to(self.mean.dtype) - self.mean) * self.scale
         if self.matrix is not None:
-            x = (x.flatten(1) @ self.matrix).view_as(x)
+            # Whitening magnifies the smallest differences: full precision, also where the net has less.
+            with torch.autocast(x.device.type, enabled=False):
+                x = (x.flatten(1) @ self.matrix).view_as(x)
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return x

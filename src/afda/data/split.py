@@ -19,11 +19,14 @@ class Split:
     unlabelled: np.ndarray
     validation: np.ndarray
 
-    def as_dict(self) -> dict[str, object]:
-        """For another tool to use the very same split."""
+    def as_dict(self, rows: np.ndarray | None = None) -> dict[str, object]:
+        """For another tool to use the very same split; `rows` says where each training image stands in its source."""
+        source = np.arange(len(self.labelled) + len(self.unlabelled) + len(self.validation)) if rows is None else rows
         return {
             "labelled": self.labelled.tolist(),
             "validation": self.validation.tolist(),
+            "labelled_rows_of_source": source[self.labelled].tolist(),
+            "validation_rows_of_source": source[self.validation].tolist(),
             "unlabelled": "all other training images",
             "counts": {k: len(getattr(self, k)) for k in ("labelled", "validation", "unlabelled")},
         }
@@ -66,7 +69,7 @@ def split(
     return Split(np.sort(labelled), unlabelled, np.sort(chosen))
 
 
-def in_turns(order: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:
+def in_turns(order: np.ndarray, y: np.ndarray, _: int) -> np.ndarray:
     """The images in an order that goes round the classes, so that its beginning is as balanced as can be."""
     turn = np.empty(len(order), dtype=np.int64)
     for k in np.unique(y[order]):

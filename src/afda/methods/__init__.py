@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,8 +50,12 @@ class Nets:
         track_labelled: bool = False,
         track_unlabelled: bool = False,
         net: Classifier | None = None,
+        exact: bool = False,
     ) -> Output:
-        """The output for x and u, joined in this order. A pass moves running statistics only where it says `track`."""
+        """The output for x and u, joined in this order. A pass moves running statistics only where it says `track`.
+
+        `exact` asks layers that falsify their gradient in training (Shake-Shake) for the true one.
+        """
         net = net or self.student
         if self.apart or x is None or u is None:
             outputs = []
@@ -59,11 +63,17 @@ class Nets:
                 if part is not None:
                     if key is not None:
                         torch.manual_seed(key + stream)
-                    outputs.append(net(part, track=track))
+                    outputs.append(net(part, track=track, exact=exact))
             return joined(outputs)
         if key is not None:
             torch.manual_seed(key)
-        return net(torch.cat([x, u]), track=track_labelled or track_unlabelled)
+        return net(torch.cat([x, u]), track=track_labelled or track_unlabelled, exact=exact)
+
+    def of_unlabelled(self, x: Tensor, u: Tensor, *, key: int | None = None, **how: Any) -> Output:
+        """The output for u, normalised as in the clean pass: by its own statistics, or by those of x and u together."""
+        if self.apart:
+            return self.passes(None, u, key=key, **how)
+        return self.passes(x, u, key=key, **how).rows(slice(len(x), None))
 
 
 def joined(outputs: list[Output]) -> Output:

@@ -25,7 +25,8 @@ class MeanTeacher(Method):
         x, u = batch.view()
         student = clean if self.on == "all" else clean.rows(slice(len(batch.x), None))
         with torch.no_grad():
-            target = nets.passes(x if self.on == "all" else None, u, net=nets.teacher).logits
+            passes = nets.passes if self.on == "all" else nets.of_unlabelled
+            target = passes(x, u, net=nets.teacher).logits
         consistent = student.logits if student.second is None else student.second
         weight = self.weight * ramps.ramp_up(t, self.ramp)
         terms = {"consistency": weight * losses.squared_error(target, consistent)}

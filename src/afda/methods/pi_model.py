@@ -18,8 +18,7 @@ class PiModel(Method):
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
         first = clean.logits[len(batch.x) :]
-        _, u = batch.view()
-        second = nets.passes(None, u).logits
+        second = nets.of_unlabelled(*batch.view()).logits
         if self.gradient == "first":
             second = second.detach()
         return {"consistency": self.weight * ramps.ramp_up(t, self.ramp) * losses.squared_error(second, first)}

@@ -28,41 +28,41 @@ class VAT(Method):
     )
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        x = batch.x if self.on == "all" else None
-        clean_logits = (clean.logits if x is not None else clean.logits[len(batch.x) :]).detach()
-        key = batch.key if self.noise == "shared" else None
-        directions = self.worst_directions(nets, x, batch.u, clean_logits, key)
-        perturbed = moved(x, batch.u, [self.radius * d for d in directions])
-        logits = nets.passes(*perturbed, key=key).logits
-        return {"consistency": self.weight * losses.kl_divergence(clean_logits, logits)}
+        target = (clean if self.on == "all" else clean.rows(slice(len(batch.x), None))).logits.detach()
+        x, u = self.moved(batch, self.worst_directions(nets, batch, target), self.radius)
+        logits = self.passes(nets, batch, x, u).logits
+        return {"consistency": self.weight * losses.kl_divergence(target, logits)}
 
-    def worst_directions(
-        self, nets: Nets, x: Tensor | None, u: Tensor, clean_logits: Tensor, key: int | None
-    ) -> list[Tensor]:
-        """Unit vectors, one per image, along which the predictions change most."""
+    def passes(self, nets: Nets, batch: Batch, x: Tensor, u: Tensor, exact: bool = False) -> Output:
+        """A perturbed pass: of all images or the unlabelled, normalised, and noisy if so wished, as the clean one."""
+        chosen = nets.passes if self.on == "all" else nets.of_unlabelled
+        return chosen(x, u, key=batch.key if self.noise == "shared" else None, exact=exact)
+
+    def moved(self, batch: Batch, directions: list[Tensor], length: float) -> tuple[Tensor, Tensor]:
+        """x and u with a step along the directions, of which there is one set if only u is perturbed."""
+        x = batch.x + length * directions[0] if self.on == "all" else batch.x
+        return x, batch.u + length * directions[-1]
+
+    def worst_directions(self, nets: Nets, batch: Batch, target: Tensor) -> list[Tensor]:
+        """Unit vectors, one per perturbed image, along which the predictions leave the target fastest."""
         # A generator of its own: the global one would repeat the numbers that the dropout masks are made of.
-        random = torch.Generator(u.device).manual_seed((torch.initial_seed() if key is None else key) + 2)
-        parts = [part for part in (x, u) if part is not None]
-        directions = [unit(torch.empty_like(p).normal_(generator=random)) for p in parts]
-        mixed_precision = torch.is_autocast_enabled(u.device.type)
+        random = torch.Generator(batch.u.device).manual_seed(batch.key + 2)
+        images = [batch.x, batch.u] if self.on == "all" else [batch.u]
+        directions = [unit(torch.empty_like(part).normal_(generator=random)) for part in images]
+        mixed_precision = torch.is_autocast_enabled(batch.u.device.type)
         # The probe differences two nearly equal passes, so both must be in full precision.
-        with torch.autocast(u.device.type, enabled=False):
+        with torch.autocast(batch.u.device.type, enabled=False):
             if mixed_precision:
                 with torch.no_grad():
-                    clean_logits = nets.passes(x, u, key=key).logits
+                    target = self.passes(nets, batch, batch.x, batch.u).logits
             for _ in range(self.iterations):
                 probes = [d.requires_grad_() for d in directions]
-                logits = nets.passes(*moved(x, u, [self.xi * d for d in probes]), key=key).logits
+                logits = self.passes(nets, batch, *self.moved(batch, probes, self.xi), exact=True).logits
                 # Summed over images, not averaged: these gradients are tiny. Only the probes' are asked for, so none
                 # are computed for the weights.
-                distance = len(logits) * losses.kl_divergence(clean_logits, logits)
+                distance = len(logits) * losses.kl_divergence(target, logits)
                 directions = [unit(g) for g in torch.autograd.grad(distance, probes)]
         return directions
-
-
-def moved(x: Tensor | None, u: Tensor, steps: list[Tensor]) -> tuple[Tensor | None, Tensor]:
-    """x and u with one step added to each that is there."""
-    return (None if x is None else x + steps[0]), u + steps[-1]
 
 
 def unit(d: Tensor) -> Tensor:

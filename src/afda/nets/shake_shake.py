@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from afda.classifier import BatchNorm, Classifier, GlobalAverage, Net, he_by_fan_out, scaled
+from afda.classifier import BatchNorm, Classifier, FalseGradient, GlobalAverage, Net, he_by_fan_out, scaled
 
 
 class ShakeShake(Net):
@@ -27,7 +27,7 @@ class ShakeShake(Net):
         return Classifier(nn.Sequential(*blocks), channels, classes, heads=self.heads).apply(he_by_fan_out)
 
 
-class Block(nn.Module):
+class Block(FalseGradient):
     def __init__(self, before: int, after: int, *, stride: int) -> None:
         super().__init__()
         self.first = _branch(before, after, stride)
@@ -41,7 +41,7 @@ class Block(nn.Module):
             self.skip = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.skip(x) + shake(self.first(x), self.second(x), self.training)
+        return self.skip(x) + shake(self.first(x), self.second(x), self.training, self.exact)
 
 
 class ShiftedSkip(nn.Module):
@@ -83,9 +83,13 @@ class Shake(torch.autograd.Function):
         return b * gradient, (1 - b) * gradient, None, None
 
 
-def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:
-    """Mix two branches per image: at random and anew for the backward pass in training, evenly otherwise."""
+def shake(first: Tensor, second: Tensor, training: bool, exact: bool = False) -> Tensor:
+    """Mix two branches per image: at random and anew for the backward pass in training, evenly otherwise.
+
+    `exact` keeps the forward weights for the backward pass.
+    """
     if not training:
         return (first + second) / 2
-    a, b = torch.rand(2, len(first), 1, 1, 1, device=first.device, dtype=first.dtype)
-    return Shake.apply(first, second, a, b)
+    # Drawn in float32, so that a pass repeated in another precision mixes alike.
+    a, b = torch.rand(2, len(first), 1, 1, 1, device=first.device).to(first.dtype)
+    return Shake.apply(first, second, a, a if exact else b)

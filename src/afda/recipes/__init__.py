@@ -1,7 +1,8 @@
 """The named recipes: the paper's experiments at full length, and a shorter `cpu` profile of each.
 
-Each file is about one data set; each function in its `RECIPES` makes a recipe from the data, a method and an alignment.
-`CPU` lists what the short profile of a recipe changes, as settings.
+Each file is about one data set; each function in its `RECIPES` makes a recipe from the data, a method, an alignment and
+the number of labels. `DEFAULT_METHODS` names the method of those that are not AFDA, and `CPU` lists what the short
+profile of a recipe changes, as settings.
 """
 
 import importlib
@@ -13,7 +14,7 @@ from afda.errors import unknown
 from afda.recipe import Recipe
 
 AFDA = "vat+entropy"
-"""The paper's method: virtual adversarial training with entropy, to which alignment is added."""
+"""The paper's method on SVHN: virtual adversarial training with entropy, to which alignment is added."""
 
 
 def shelf() -> dict[str, tuple[Any, str, bool]]:
@@ -29,13 +30,17 @@ def shelf() -> dict[str, tuple[Any, str, bool]]:
     return found
 
 
-def recipe(name: str, data: DataSet, method: str = AFDA, align: str = "adversarial") -> Recipe:
-    """The named recipe with this method (`a+b` adds up two) and this alignment (`none` for none)."""
+def recipe(
+    name: str, data: DataSet, method: str | None = None, align: str = "adversarial", labels: int | None = None
+) -> Recipe:
+    """The named recipe with this method (`a+b` adds up two; the recipe's own by default), this alignment (`none` for
+    none) and this many labels."""
     known = shelf()
     if name not in known:
         raise unknown("recipe", name, known)
     module, function, short = known[name]
-    made = getattr(module, function)(data, method, align)
+    build = getattr(module, function)
+    made = build(data, method or module.DEFAULT_METHODS.get(function, AFDA), align, labels)
     return made.with_settings(applicable(made, module.CPU[function])) if short else made
 
 
@@ -57,6 +62,10 @@ def summaries() -> list[tuple[str, str, tuple[str, ...]]]:
 def methods(names: str, **fields: dict[str, Any]) -> list[dict[str, Any]]:
     """`a+b` as method values, with the fields that the recipe gives those it mentions."""
     return [{"name": name, **fields.get(name.replace("-", "_"), {})} for name in names.split("+")]
+
+
+CONSISTENCY = {"weight": 10.0, "ramp": 0.3}
+"""The Pi-model's and Mean Teacher's settings where the paper gives none."""
 
 
 def of_data(data: DataSet, **fields: Any) -> Recipe:

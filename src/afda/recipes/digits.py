@@ -2,26 +2,27 @@
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe
-from afda.recipes import methods, of_data
+from afda.recipes import CONSISTENCY, methods, of_data
 
 
-def demo(data: DataSet, method: str, align: str) -> Recipe:
+def demo(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
     """A small net on the digits, 50 labels unless told otherwise; settings chosen on validation images."""
-    consistency = {"weight": 10.0, "ramp": 0.3}
     return of_data(
         data,
-        labels=50,
+        labels=labels or 50,
         net={"name": "small", "width": 0.5, "momentum": 0.05},
         method=methods(
-            method, vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"}, pi_model=consistency, mean_teacher=consistency
+            method, vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"}, pi_model=CONSISTENCY, mean_teacher=CONSISTENCY
         ),
         align=align if align != "adversarial" else {"name": align, "hidden": 256},
         steps=1200,
         labelled_batch=16,
         unlabelled_batch=64,
+        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
         optimisation={"learning_rate": 4e-3, "tail": 1 / 3},
     )
 
 
 RECIPES = (demo,)
+DEFAULT_METHODS: dict[str, str] = {}
 CPU: dict[str, tuple[str, ...]] = {}

@@ -3,24 +3,24 @@
 from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import methods, of_data
+from afda.recipes import CONSISTENCY, methods, of_data
 
 
-def images(data: DataSet, method: str, align: str) -> Recipe:
+def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
     """Images of any kind: a small net up to 16 pixels, a quarter of ConvLarge above."""
     if len(data.train.shape) != 3:
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
     tiny = min(data.train.shape[1:]) <= 16
     radius = 1.0 if tiny else 2.5
-    consistency = {"weight": 10.0, "ramp": 0.3}
     return of_data(
         data,
+        labels=labels,
         net={"name": "small", "momentum": 0.05} if tiny else {"name": "conv-large", "width": 0.25, "momentum": 0.05},
         method=methods(
             method,
             vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
-            pi_model=consistency,
-            mean_teacher=consistency,
+            pi_model=CONSISTENCY,
+            mean_teacher=CONSISTENCY,
         ),
         align=align,
         steps=1500 if tiny else 4000,
@@ -30,21 +30,21 @@ def images(data: DataSet, method: str, align: str) -> Recipe:
     )
 
 
-def vectors(data: DataSet, method: str, align: str) -> Recipe:
+def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
     """Vectors such as embeddings: a perceptron, trained in seconds."""
     if len(data.train.shape) != 1:
         raise UserError(f"{data.name} has images, not vectors; use the recipe own-images.")
     (size,) = data.train.shape
-    consistency = {"weight": 10.0, "ramp": 0.3}
     return of_data(
         data,
+        labels=labels,
         net={"name": "mlp", "momentum": 0.05},
         # Inputs have unit variance, so their norm grows as the root of their number; so does a fair perturbation.
         method=methods(
             method,
             vat={"radius": 0.25 * size**0.5, "xi": 1e-2, "on": "unlabelled"},
-            pi_model=consistency,
-            mean_teacher=consistency,
+            pi_model=CONSISTENCY,
+            mean_teacher=CONSISTENCY,
         ),
         align=align,
         steps=1000,
@@ -55,4 +55,5 @@ def vectors(data: DataSet, method: str, align: str) -> Recipe:
 
 
 RECIPES = (images, vectors)
+DEFAULT_METHODS: dict[str, str] = {}
 CPU: dict[str, tuple[str, ...]] = {}

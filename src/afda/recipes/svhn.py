@@ -5,7 +5,7 @@ from afda.recipe import Recipe
 from afda.recipes import methods, of_data
 
 
-def ablation(data: DataSet, method: str, align: str) -> Recipe:
+def ablation(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
     """The ablation on SVHN: ConvLarge, batches of 100, Adam, 60,000 updates (Tables 3 and 5)."""
     # Without alignment the paper trains the Pi-model and Mean Teacher as their authors did; with it, everything alike.
     authors_way = align == "none" and method in ("pi-model", "mean-teacher")
@@ -13,6 +13,7 @@ def ablation(data: DataSet, method: str, align: str) -> Recipe:
     ramp = {"ramp": 40_000 / steps}
     return of_data(
         data,
+        labels=labels,
         net="conv-large",
         method=methods(method, vat={"radius": 3.5}, pi_model=ramp, mean_teacher=ramp),
         align=align,
@@ -23,10 +24,11 @@ def ablation(data: DataSet, method: str, align: str) -> Recipe:
     )
 
 
-def headline(data: DataSet, method: str, align: str) -> Recipe:
+def headline(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
     """The headline run on SVHN: ConvLarge, 32 + 128 images, 150,000 updates, VAT with entropy (Table 1)."""
     return of_data(
         data,
+        labels=labels,
         net="conv-large",
         method=methods(method, vat={"radius": 3.5}),
         align=align,
@@ -37,12 +39,13 @@ def headline(data: DataSet, method: str, align: str) -> Recipe:
     )
 
 
-def wide_resnet(data: DataSet, method: str, align: str) -> Recipe:
+def wide_resnet(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
     """The ablation on SVHN with WRN-28-2 (Table 7)."""
-    return ablation(data, method, align).with_settings(["net=wrn-28-2"])
+    return ablation(data, method, align, labels).with_settings(["net=wrn-28-2"])
 
 
 RECIPES = (ablation, headline, wide_resnet)
+DEFAULT_METHODS: dict[str, str] = {}
 SHORT = (
     "steps=8000",
     "optimisation.learning_rate=0.001",

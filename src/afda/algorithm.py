@@ -1,0 +1,87 @@
+"""Algorithm 1 of the paper: learn f and g from few labels and many unlabelled images, against the discriminator d."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from afda import losses
+from afda.classifier import Classifier
+from afda.recipe import Recipe
+
+if TYPE_CHECKING:
+    from afda.training import Training
+
+
+def steps(training: "Training") -> Iterator[int]:
+    """Algorithm 1. Yields the number of updates done after each of them.
+
+    The paper updates f and g, then d at the new f. Here the loop is rotated: the clean pass of a new batch is a pass of
+    the new f, so d is updated on it first and f and g then face the newest d, without a pass of f being repeated.
+    """
+    recipe, nets, alignment, optimizer = training.recipe, training.nets, training.alignment, training.optimizer
+    labelled = training.labelled_rows
+
+    for step in range(training.step, recipe.steps):
+        t = recipe.progress(step)
+        rates = recipe.optimisation.rates(step / recipe.steps)
+        batch = training.batch(step)
+
+        with training.runtime.autocast():
+            clean = nets.passes(
+                batch.x,
+                batch.u if recipe.uses_unlabelled else None,
+                key=batch.key,
+                track_labelled=recipe.statistics != "unlabelled",
+                track_unlabelled=recipe.statistics != "labelled",
+            )
+
+            # max over d
+            if alignment is not None and alignment.has_opponent and recipe.order == "rotated":
+                alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
+
+            # min over f, g
+            supervised = losses.cross_entropy(clean.logits[: len(batch.x)], batch.y)
+            if recipe.supervised_mean == "batch":
+                supervised = supervised * len(batch.x) / len(clean.logits)
+            terms = {"supervised": supervised}
+            for method in recipe.method:
+                for name, term in method.terms(nets, batch, clean, t).items():
+                    terms[name] = terms[name] + term if name in terms else term
+            if alignment is not None and recipe.align is not None:
+                terms["alignment"] = alignment(clean.features, labelled, recipe.align.mu(t))
+        loss = sum(terms.values(), torch.zeros((), device=training.runtime.device))
+
+        set_rates(optimizer, recipe, rates)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+        if nets.teacher is not None:
+            average(nets.teacher, nets.student, training.teacher_decay(step))
+
+        if alignment is not None and alignment.has_opponent and recipe.order == "literal":
+            with torch.no_grad(), training.runtime.autocast():
+                features = nets.passes(batch.x, batch.u, key=batch.key).features
+            alignment.step(features, labelled, **training.opponent_rates(rates))
+
+        training.step = step + 1
+        training.record(terms)
+        yield training.step
+
+
+def set_rates(optimizer: torch.optim.Optimizer, recipe: Recipe, rates: dict[str, float]) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rates["learning_rate"]
+        if "betas" in group:
+            group["betas"] = (rates["beta1"], recipe.optimisation.beta2)
+
+
+@torch.no_grad()
+def average(teacher: Classifier, student: Classifier, decay: float | None) -> None:
+    """Move the teacher towards the student: weights, and the running statistics that evaluation uses."""
+    if decay is None:
+        return
+    for mine, theirs in ((teacher.parameters(), student.parameters()), (teacher.buffers(), student.buffers())):
+        pairs = [(m, s) for m, s in zip(mine, theirs, strict=True) if m.is_floating_point()]
+        torch._foreach_lerp_([m for m, _ in pairs], [s for _, s in pairs], 1 - decay)
