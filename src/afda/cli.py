@@ -54,7 +54,7 @@ def demo(
     steps: Annotated[int | None, typer.Option(help="updates per run; by default the recipe's", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Supervised-only beside AFDA on the embedded digits, in about a minute and a half."""
+    """Supervised-only beside AFDA on the embedded digits, in less than two minutes."""
     from afda.demo import demonstrate, show
 
     result = demonstrate(out, seeds, labels, steps)

@@ -57,13 +57,13 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     title = f"Digits, {result['labels']} labels, {result['seeds']} seeds: error on 500 test images"
     table = Table(title=title, title_justify="left")
-    for column in ("", "test error", "each seed", "MMD² × 10³", "seconds per run"):
-        table.add_column(column)
+    for column in ("", "error %", "each seed", "MMD² × 10³", "seconds"):
+        table.add_column(column, no_wrap=True)
     for way, row in result["ways"].items():
         spread = "" if row["test_error_std"] is None else f" ± {row['test_error_std']:.2f}"
         each = ", ".join(f"{e:.1f}" for e in row["test_errors"])
         table.add_row(
-            way, f"{row['test_error']:.2f}{spread} %", each, f"{1000 * row['mmd2']:.2f}", f"{row['seconds']:.0f}"
+            way, f"{row['test_error']:.2f}{spread}", each, f"{1000 * row['mmd2']:.2f}", f"{row['seconds']:.0f}"
         )
     out.print(table)
     out.print(f"The runs are in {result['folder']}.", highlight=False)
