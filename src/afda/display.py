@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -50,12 +50,14 @@ def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: b
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task(recipe.title, total=recipe.steps, completed=begun)
-            known: dict[str, Any] = {}
+        bar = Progress(*columns, console=err)
+        task = bar.add_task(recipe.title, total=recipe.steps, completed=begun)
+        known: dict[str, Any] = {}
+        with Live(bar, console=err, refresh_per_second=4, transient=True) as live:
             for line in lines:
                 known |= line  # errors are measured more rarely than losses
-                bar.update(task, completed=line["step"], description=f"{recipe.title}  {news(known, recipe)}")
+                bar.update(task, completed=line["step"])
+                live.update(Group(bar, Text(news(known, recipe))))
     else:
         shown = 0.0
         for line in lines:

@@ -264,12 +264,11 @@ def fit(
 
 def log_line(training: Training, since: int) -> dict[str, Any]:
     recipe, step = training.recipe, training.step
-    t = recipe.progress(step - 1)
     means = {name: float(total) / since for name, total in training.sums.items()}
     line: dict[str, Any] = {"step": step, **{k: round(v, 6) for k, v in means.items() if math.isfinite(v)}}
-    line["learning_rate"] = recipe.optimisation.rates(t)["learning_rate"]
+    line["learning_rate"] = recipe.optimisation.rates((step - 1) / recipe.steps)["learning_rate"]
     if recipe.align is not None:
-        line["mu"] = round(recipe.align.mu(t), 6)
+        line["mu"] = round(recipe.align.mu(recipe.progress(step - 1)), 6)
     line["seconds"] = round(training.seconds, 2)
     return line
 

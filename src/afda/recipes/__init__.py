@@ -64,6 +64,16 @@ def methods(names: str, **fields: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"name": name, **fields.get(name.replace("-", "_"), {})} for name in names.split("+")]
 
 
+SHORT = (
+    "net.momentum=0.05",
+    "steps=8000",
+    "unlabelled_batch=48",
+    "optimisation.learning_rate=0.001",
+    "optimisation.tail=0.3333333333333333",
+    'method.vat.on="unlabelled"',
+)
+"""What the cpu profiles of the paper's ablation change besides the width: a short schedule, small batches."""
+
 CONSISTENCY = {"weight": 10.0, "ramp": 0.3}
 """The Pi-model's and Mean Teacher's settings where the paper gives none."""
 

@@ -2,7 +2,7 @@
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe
-from afda.recipes import methods, of_data
+from afda.recipes import SHORT, methods, of_data
 
 
 def ablation(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -62,18 +62,9 @@ def wide_resnet(data: DataSet, method: str, align: str, labels: int | None = Non
 
 RECIPES = (ablation, headline, wide_resnet)
 DEFAULT_METHODS = {"headline": "mean-teacher"}
-SHORT = (
-    "steps=8000",
-    "optimisation.learning_rate=0.001",
-    "optimisation.tail=0.3333333333333333",
-    "unlabelled_batch=48",
-    'method.vat.on="unlabelled"',
-)
-"""What all short profiles of the ablation change besides the width."""
-
 CPU = {
-    "ablation": ("net.width=0.125", "net.momentum=0.05", *SHORT),
-    "wide_resnet": ("net.width=0.25", "net.momentum=0.05", *SHORT),
+    "ablation": ("net.width=0.125", *SHORT),
+    "wide_resnet": ("net.width=0.25", *SHORT),
     "headline": (
         "net.width=0.125",
         "steps=3000",
@@ -81,6 +72,5 @@ CPU = {
         "unlabelled_batch=48",
         "optimisation.learning_rate=0.05",
         "progress_every=10",
-        "method.mean-teacher.decay=0.99",
     ),
 }

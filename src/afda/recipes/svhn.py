@@ -2,7 +2,7 @@
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe
-from afda.recipes import methods, of_data
+from afda.recipes import SHORT, methods, of_data
 
 
 def ablation(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -46,27 +46,8 @@ def wide_resnet(data: DataSet, method: str, align: str, labels: int | None = Non
 
 RECIPES = (ablation, headline, wide_resnet)
 DEFAULT_METHODS: dict[str, str] = {}
-SHORT = (
-    "steps=8000",
-    "optimisation.learning_rate=0.001",
-    "unlabelled_batch=48",
-    "method.vat.radius=2.5",
-    'method.vat.on="unlabelled"',
-)
-"""What all short profiles of the ablation change besides the width."""
-
 CPU = {
-    "ablation": ("net.width=0.125", "net.momentum=0.05", *SHORT),
-    "wide_resnet": ("net.width=0.25", "net.momentum=0.05", *SHORT),
-    "headline": (
-        "net.width=0.125",
-        "net.momentum=0.05",
-        "steps=4000",
-        "labelled_batch=16",
-        "unlabelled_batch=64",
-        "optimisation.learning_rate=0.001",
-        "optimisation.tail=0.3333333333333333",
-        "method.vat.radius=2.5",
-        'method.vat.on="unlabelled"',
-    ),
+    "ablation": ("net.width=0.125", *SHORT, "method.vat.radius=2.5"),
+    "wide_resnet": ("net.width=0.25", *SHORT, "method.vat.radius=2.5"),
+    "headline": ("net.width=0.125", *SHORT, "method.vat.radius=2.5", "labelled_batch=16"),
 }

@@ -1,0 +1,76 @@
+"""The paper's tuning protocol: its grids, on validation images, shared and continued."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from afda.recipe import Recipe
+from afda.recipes import recipe
+from afda.tune import grid, with_point
+
+QUICK = [word for text in ("steps=8", "net.width=0.25") for word in ("--set", text)]
+
+
+def test_grids_are_the_supplements(digits):
+    alone = grid(recipe("svhn-ablation", digits, "supervised", "none"))
+    assert alone["labelled_batch"] == [8, 16, 32, 64, 100]
+    aligned = grid(recipe("svhn-ablation", digits, "vat", "adversarial"))
+    assert aligned["labelled_batch"] == [2, 4, 8, 16, 32]
+    assert aligned["optimisation.learning_rate"] == [1e-4, 5e-4, 1e-3, 5e-3]
+    assert 3.5 in aligned["method.vat.radius"]
+    authors_way = grid(recipe("svhn-ablation", digits, "mean-teacher", "none"))
+    assert authors_way["optimisation.learning_rate"] == [1e-3, 3e-3, 5e-3]
+    assert authors_way["method.mean-teacher.weight"] == [1, 5, 10, 50, 100]
+
+
+def test_the_batch_keeps_its_size(digits):
+    whole = recipe("svhn-ablation", digits, "vat", "adversarial")
+    moved = with_point(whole, {"labelled_batch": 2, "optimisation.learning_rate": 1e-3, "method.vat.radius": 7.0})
+    assert (moved.labelled_batch, moved.unlabelled_batch) == (2, 98)
+    assert moved.method[0].radius == 7.0
+    assert moved.optimisation.learning_rate == 1e-3
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    command = ["tune", "digits", "--labels", "20", "--method", "supervised", "--align", "none", *QUICK]
+    command += ["--out", folder, "--json", "--trials"]
+
+    def run(trials):
+        words = [sys.executable, "-m", "afda", *map(str, command), str(trials)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return folder, run(2), run(1)
+
+
+def test_a_search_continues(search):
+    folder, first, second = search
+    assert (first["trials"], second["trials"]) == (2, 3)
+    assert len(list((folder / "trials").iterdir())) == 3
+    assert second["val_error"] <= first["val_error"]
+
+
+def test_the_best_is_the_least_validation_error_and_the_test_set_stays_shut(search):
+    folder, _, second = search
+    results = [json.loads(path.read_text()) for path in (folder / "trials").glob("*/result.json")]
+    assert all(result["test_error"] is None and result["test"] is None for result in results)
+    assert min(result["val_error"] for result in results) == second["val_error"]
+    best = Recipe.read(folder / "best.json")
+    assert not best.validation
+    assert best.labelled_batch == second["best"]["labelled_batch"]
+    assert math.isclose(best.optimisation.learning_rate, second["best"]["optimisation.learning_rate"])
+
+
+def test_the_page(search):
+    folder, _, second = search
+    page = (folder / "trials.html").read_text()
+    assert page.count("<tr>") == 4
+    assert f"{second['val_error']:.2f}" in page
+    assert "<svg" in page
+    assert "http" not in page.split("</svg>")[1]
