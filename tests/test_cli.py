@@ -260,7 +260,7 @@ def test_signals(few, tmp_path, number):
         printed, err = running.communicate()
     assert (running.returncode, printed) == (130, "")
     step = Run(out).read_checkpoint()["step"]
-    message = f"afda: stopped after {step} of 50000 updates; continue with --out {out} --resume."
+    message = f"afda: stopped after {step} of 50000 updates; continue with: afda train {few} --out {out} --resume"
     assert err.splitlines()[-1] == message
     assert "Traceback" not in err
     assert not Run(out).finished

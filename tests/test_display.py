@@ -9,7 +9,7 @@ from afda.sweep import jobs
 PLAIN = Recipe.of({"data": "digits", "labels": 50, "net": "small", "method": ["supervised"], "steps": 100})
 ALIGNED = PLAIN.with_settings(["method=vat+entropy", "align=adversarial"])
 SHORT = {"step": 10, "supervised": 1.5, "learning_rate": 0.1, "seconds": 2.0}
-LONG = SHORT | {"consistency": 0.25, "entropy": 0.5, "alignment": -1.25, "discriminator accuracy": 0.75, "mu": 0.1}
+LONG = SHORT | {"consistency": 0.25, "entropy": 0.5, "alignment": -1.25, "discriminator_accuracy": 0.75, "mu": 0.1}
 TRACED = {"step": 20, "seconds": 4.0, "mmd2": 0.0123, "val_error": 12.34, "bound": None}
 RESULT = {
     "test_error": 1.25,

@@ -228,7 +228,7 @@ def test_bad_values_are_one_sentence(setting, words):
 
 
 def test_statistics_need_images_that_pass():
-    with pytest.raises(UserError, match="statistics must be 'labelled'"):
+    with pytest.raises(UserError, match="statistics can only be 'labelled'"):
         made("digits-demo", "supervised", "none").with_settings(["statistics=both"])
     assert made("digits-demo", "supervised", "mmd").with_settings(["statistics=both"]).uses_unlabelled
 

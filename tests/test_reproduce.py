@@ -113,12 +113,15 @@ def test_cells_not_run_are_empty(tmp_path):
 def test_the_written_formats_agree(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
-    md, csv, tex = (path.read_text() for path in written("table-5", rows, one, "cpu"))
+    md, csv, tex = (
+        path.read_text() for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2")
+    )
     mean = f"{rows[0]['plain']['mean']:.2f}"
     assert mean in md
     assert mean in tex
     assert str(rows[0]["plain"]["mean"]) in csv
     assert "Shortened" in md
+    assert "afda reproduce table-5 --seeds 2" in md
     assert len(csv.splitlines()) == len(rows) + 1
 
 
@@ -131,8 +134,9 @@ def test_finished_cells_of_other_settings_are_not_taken(swept):
 def test_the_bound_figure_is_killed_and_continued(tmp_path):
     """figure-5 on the digits: SIGKILL to the whole process group half-way, then the same command again."""
     command = ["reproduce", "figure-5", "--on-digits", "--labels", "20", "--seeds", "1", "--out", tmp_path, "--json"]
-    command += settings("steps=200", *QUICK[1:])
-    run = Run(tmp_path / "cpu" / "digits-demo" / "vat+entropy-adversarial-20-seed0")
+    changed = ["steps=200", *QUICK[1:]]
+    command += settings(*changed)
+    run = Run(tmp_path / ",".join(sorted(changed)) / "cpu" / "digits-demo" / "vat+entropy-adversarial-20-seed0")
     first = subprocess.Popen(
         [sys.executable, "-m", "afda", *map(str, command)],
         stdout=subprocess.DEVNULL,

@@ -370,7 +370,7 @@ def test_log_columns(finished):
     made, run = finished
     lines = run.log()
     assert [line["step"] for line in lines] == list(range(1, 41))
-    always = {"step", "supervised", "consistency", "alignment", "discriminator accuracy", "learning_rate", "mu"}
+    always = {"step", "supervised", "consistency", "alignment", "discriminator_accuracy", "learning_rate", "mu"}
     for line in lines:
         if line["step"] % 5:
             assert set(line) == always | {"seconds"}
@@ -379,7 +379,7 @@ def test_log_columns(finished):
         t = (line["step"] - 1) / 40
         assert line["learning_rate"] == made.optimisation.rates(t)["learning_rate"]
         assert line["mu"] == pytest.approx(made.align.mu(t), abs=1e-6)
-        assert 0 <= line["discriminator accuracy"] <= 1
+        assert 0 <= line["discriminator_accuracy"] <= 1
     assert lines[-1]["val_error"] == run.result()["val_error"]
     assert [line["seconds"] for line in lines] == sorted(line["seconds"] for line in lines)
 
@@ -390,12 +390,12 @@ def test_log_columns(finished):
         ("supervised", "none", {"supervised"}),
         ("vat+entropy", "none", {"supervised", "consistency", "entropy"}),
         ("supervised", "mmd", {"supervised", "alignment", "mu"}),
-        ("supervised", "reversal", {"supervised", "alignment", "mu", "discriminator accuracy"}),
+        ("supervised", "reversal", {"supervised", "alignment", "mu", "discriminator_accuracy"}),
     ],
 )
 def test_columns_of_other_methods(digits, tmp_path, method, align, columns):
     (line,) = train.train(light(digits, method, align, "steps=1"), digits, tmp_path / "run", on=CPU).log()
-    terms = {"supervised", "consistency", "entropy", "alignment", "mu", "discriminator accuracy"}
+    terms = {"supervised", "consistency", "entropy", "alignment", "mu", "discriminator_accuracy"}
     assert set(line) & terms == columns
     assert set(line) >= {"step", "learning_rate", "seconds", "mmd2", "bound"}
     assert "val_error" not in line
@@ -453,7 +453,7 @@ def test_the_order_matters_and_both_train(digits, tmp_path):
             for order in ("rotated", "literal")}  # fmt: skip
     assert weights(runs["rotated"]) != weights(runs["literal"])
     for run in runs.values():
-        assert all("alignment" in line and "discriminator accuracy" in line for line in log(run)[1:])
+        assert all("alignment" in line and "discriminator_accuracy" in line for line in log(run)[1:])
         assert run.finished
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -102,24 +103,23 @@ def train(
     from afda.runs import open_run
     from afda.training import begin, fit, prepared
 
-    chosen = []
-    for name, value in (("labels", labels), ("net", net), ("steps", steps), ("seed", seed), ("validation", validation)):
-        if value is not None:
-            chosen.append(f"{name}={json.dumps(value)}")
-    chosen += settings or []
+    if snapshots and no_test:
+        raise UserError("--snapshots are there to be tested after the last update; leave out --no-test.")
     machine = chosen_runtime(device, precision, threads)
     images = load(data)
     if no_test:
         images = replace(images, test=None)
-    if recipe is not None and (recipe.endswith(".json") or os.sep in recipe):
-        made = Recipe.read(Path(recipe))
-        for name, choice in (("method", method), ("align", align)):
-            if choice is not None:
-                chosen = [f"{name}={json.dumps(choice)}", *chosen]
+    if recipe is None and resume and out is not None and (out / "recipe.json").exists():
+        recipe = str(out / "recipe.json")  # a run is continued with its own settings
+    name = recipe or default_recipe(images, machine.device.type)
+    options = {"labels": labels, "net": net, "steps": steps, "seed": seed, "validation": validation}
+    changes = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None] + (settings or [])
+    if name.endswith(".json") or os.sep in name:
+        parts = (("method", method), ("align", align))
+        changes = [f"{key}={json.dumps(value)}" for key, value in parts if value is not None] + changes
+        made = Recipe.read(Path(name)).with_settings(changes)
     else:
-        name = recipe or default_recipe(images, machine.device.type)
-        made = named(name, images, method, align or "adversarial", labels)
-    made = made.with_settings(chosen)
+        made = named(name, images, method, align or "adversarial", labels).with_settings(changes)
     if made.data != images.name:
         raise UserError(
             f"The recipe is for the data set {made.data!r}, not {images.name!r}; set it with --set data={images.name}."
@@ -132,17 +132,16 @@ def train(
     training = begin(made, images, machine)  # what cannot begin leaves what is in --out alone
     run = open_run(path, made, resume=resume, overwrite=overwrite)
     if not run.finished:
-        if recipe is None and not quiet:
-            display.err.print(f"Recipe {name} (see `afda list recipes`; choose with --recipe).", highlight=False)
-        for note in images.notes if not quiet else ():
-            display.err.print(f"Note: {note}", highlight=False)
+        if not quiet:
+            display.introduce(made, images.notes, name if recipe is None else None)
         stop = stop_on_signals()
         prepared(training, run)
         try:
             display.follow(fit(training, run, snapshots=snapshots, stop=stop), made, training.step, quiet)
         except KeyboardInterrupt:
             display.complain(
-                f"stopped after {training.step} of {made.steps} updates; continue with --out {path} --resume."
+                f"stopped after {training.step} of {made.steps} updates; "
+                f"continue with: afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume"
             )
             raise typer.Exit(130) from None
     result = run.result()
@@ -176,7 +175,7 @@ def evaluate(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1 to figure-7, or digits")],
+    name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
     profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
     seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell", min=1)] = 3,
     only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
@@ -201,11 +200,13 @@ def reproduce(
 
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
+    if settings:  # runs that differ from the profile's have a folder of their own
+        out = out / ",".join(sorted(settings)).replace(os.sep, "_")
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
     jobs = display.follow_jobs(sweep(jobs, at_once), f"{name}, {profile} profile, {seeds} seeds")
     rows = table(name, chosen, out, profile, seeds)
-    paths = written(name, rows, out, profile)
+    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]))
     if name.startswith("figure"):
         from afda.illustrate import illustrated
 

@@ -16,7 +16,8 @@ from afda.report import tables
 from afda.sweep import Job
 
 # Paths and names of classes may look like markup; they are shown as they are.
-out = Console(soft_wrap=True, markup=False, emoji=False)
+# A file or a pipe has no width to keep to, and a table must not lose digits to one.
+out = Console(soft_wrap=True, markup=False, emoji=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
 
 
@@ -24,11 +25,11 @@ def news(line: dict[str, Any], recipe: Recipe) -> str:
     """A line of the log in words: loss terms, discriminator, error and speed."""
     parts = [
         f"{name} {line[name]:.3f}"
-        for name in ("supervised", "consistency", "entropy", "logit distance", "alignment")
+        for name in ("supervised", "consistency", "entropy", "logit_distance", "alignment")
         if name in line
     ]
-    if "discriminator accuracy" in line:
-        parts.append(f"d {line['discriminator accuracy']:.0%}")
+    if "discriminator_accuracy" in line:
+        parts.append(f"d {line['discriminator_accuracy']:.0%}")
     for name in ("labelled_error", "val_error"):
         if line.get(name) is not None:
             parts.append(f"{name.replace('_', ' ')} {line[name]:.1f} %")
@@ -36,6 +37,17 @@ def news(line: dict[str, Any], recipe: Recipe) -> str:
         parts.append(f"MMD² {1000 * line['mmd2']:.1f}e-3")
     parts.append(f"{recipe.images_per_step * line['step'] / max(line['seconds'], 1e-9):.0f} img/s")
     return " · ".join(parts)
+
+
+def introduce(recipe: Recipe, notes: tuple[str, ...], chosen: str | None) -> None:
+    """What the user should know before a training begins."""
+    remarks = [f"Note: {note}" for note in notes]
+    if chosen is not None:
+        remarks.insert(0, f"Recipe {chosen} (see `afda list recipes`; choose with --recipe).")
+    if recipe.preparation.normalise == "zca":
+        remarks.append("Fitting the whitening of the images; this takes a minute or two.")
+    for remark in remarks:
+        err.print(remark, highlight=False)
 
 
 def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: bool) -> None:
@@ -107,7 +119,9 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     """The result of one run."""
     table = Table(title=title, title_justify="left", show_header=False)
     rows = {
-        "test error": percent(result["test_error"]) if result["test_error"] is not None else "no test set",
+        "test error": percent(result["test_error"])
+        if result["test_error"] is not None
+        else "no test set, or not opened",
         "validation error": percent(result["val_error"]),
         "MMD² of the features": "none" if result["mmd2"] is None else f"{1000 * result['mmd2']:.2f} × 10⁻³",
         "risk gap, bound": bound_words(result["bound"]),
@@ -145,10 +159,12 @@ def reproduction_table(name: str, rows: list[dict[str, Any]], profile: str) -> T
     """Ours beside the paper's; cells that were not run are empty."""
     shortened = " (shortened runs of narrow nets)" if profile == "cpu" else ""
     table = Table(title=f"{name}, {profile} profile{shortened}: mean ± standard deviation (runs)", title_justify="left")
-    for column in tables.HEADER:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*tables.cells(row))
+    texts = [tables.cells(row) for row in rows]
+    for i, column in enumerate(tables.HEADER):
+        if any(text[i] for text in texts):
+            table.add_column(column, no_wrap=True)
+    for text in texts:
+        table.add_row(*(cell for i, cell in enumerate(text) if any(other[i] for other in texts)))
     return table
 
 

@@ -17,6 +17,8 @@ from afda.runtime import Runtime
 def evaluated(path: Path, data: DataSet | None, runtime: Runtime) -> dict[str, Any]:
     """The errors of a run's model on its own test set, or on the labelled images of `data`."""
     run = Run(path)
+    if (path / "recipe.json").exists() and not run.finished:
+        raise UserError(f"The run in {path} is not finished; continue it with --resume.")
     model, shape = load_model(path)
     if data is None:
         data = load(str(run.read_json("environment.json")["source"]))
@@ -24,7 +26,7 @@ def evaluated(path: Path, data: DataSet | None, runtime: Runtime) -> dict[str, A
             raise UserError(f"The data of {path} have changed since it was trained, so its test set may have too.")
         if data.test is None:
             raise UserError(f"The data of {path} have no test set; name labelled data to evaluate on.")
-    if data.test is None and data.files == run.read_json("environment.json").get("data"):
+    if data.test is None and set(data.files.values()) & set(run.read_json("environment.json").get("data", {}).values()):
         raise UserError(f"{data.name} is what the model was trained on; name other labelled data to evaluate on.")
     images = data.test if data.test is not None else data.train[data.train.y >= 0]
     if not len(images):
@@ -32,7 +34,9 @@ def evaluated(path: Path, data: DataSet | None, runtime: Runtime) -> dict[str, A
     if images.shape != shape:
         raise UserError(f"The model takes inputs of shape {shape}, but {data.name} has {images.shape}.")
     if strangers := sorted(set(data.classes) - set(model.classes)):
-        raise UserError(f"The model does not know the class {strangers[0]!r} of {data.name}.")
+        raise UserError(
+            f"The model does not know the class {strangers[0]!r} of {data.name}; it knows {', '.join(model.classes)}."
+        )
     to_model = torch.tensor([model.classes.index(name) for name in data.classes])
     runtime.place(model)
     found = results.errors(outputs(model, images.x, runtime).logits, to_model[images.y], model.classes)

@@ -8,6 +8,7 @@ def catalogue() -> dict[str, dict[str, str]]:
     shelves = {"methods": "methods", "nets": "nets", "alignments": "align", "data": "data.sets"}
     found = {title: {name: choice(shelf, name).summary() for name in names(shelf)} for title, shelf in shelves.items()}
     found["recipes"] = {
-        name: f"{line} Changed: {', '.join(changes)}." if changes else line for name, line, changes in summaries()
+        name: f"{name.removesuffix('-cpu')}, narrow and short: {', '.join(changes)}." if changes else line
+        for name, line, changes in summaries()
     }
     return found

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, mo
 
 from afda import ramps
 from afda.align import Align
-from afda.choices import Value, first_problem, pick
+from afda.choices import Value, first_problem, names, pick
 from afda.classifier import Net
 from afda.data.images import Preparation
 from afda.errors import UserError, unknown
@@ -92,7 +92,7 @@ class Recipe(Value):
     @model_validator(mode="after")
     def _statistics_exist(self) -> Self:
         if self.statistics != "labelled" and not self.uses_unlabelled:
-            raise ValueError("no unlabelled image is passed, so statistics must be 'labelled'")
+            raise ValueError("this method passes no unlabelled images, so statistics can only be 'labelled'")
         if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
             raise ValueError("batchnorm 'together' passes both kinds of images at once, so statistics must be 'both'")
         if self.optimisation.optimizer == "sgd" and getattr(self.align, "learning_rate", 0) is None:
@@ -165,11 +165,22 @@ def put(fields: dict[str, Any], path: str, value: Any) -> None:
         if isinstance(place, list | tuple):
             place = {element["name"]: element for element in place if isinstance(element, dict)}
         if not isinstance(place, dict) or part not in place:
-            raise unknown("setting", path, paths(fields))
+            raise missing(fields, path)
         place = place[part]
     if isinstance(place, list | tuple) or not isinstance(place, dict) or last not in place:
-        raise unknown("setting", path, paths(fields))
+        raise missing(fields, path)
     place[last] = whole(path, value) if isinstance(value, str) else value
+
+
+def missing(fields: dict[str, Any], path: str) -> UserError:
+    """What to say of a path that is not there."""
+    place, _, rest = path.partition(".")
+    part = rest.partition(".")[0]
+    if place == "method" and part in set(names("methods")) - {method["name"] for method in fields["method"]}:
+        return UserError(f"This recipe has no method {part}, so {path} cannot be set; add it with --method.")
+    if place == "align" and rest and fields.get("align") is None:
+        return UserError(f"This recipe has no alignment, so {path} cannot be set; choose one with --align.")
+    return unknown("setting", path, paths(fields))
 
 
 def whole(path: str, name: str) -> Any:

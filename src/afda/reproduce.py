@@ -186,15 +186,15 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
     return rows
 
 
-def written(name: str, rows: list[dict[str, Any]], folder: Path, profile: str) -> list[Path]:
-    """Write the table as Markdown, CSV and LaTeX."""
+def written(name: str, rows: list[dict[str, Any]], folder: Path, profile: str, command: str) -> list[Path]:
+    """Write the table as Markdown, CSV and LaTeX, with the command that made it."""
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
     if profile == "cpu":
         about += " Shortened runs of narrow nets; the paper's are full."
     texts = {
-        "md": f"# {name}\n\n{about} Made by `afda reproduce {name} --profile {profile}`.\n\n{tables.markdown(rows)}",
+        "md": f"# {name}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
         "csv": tables.as_csv(rows),
-        "tex": f"% {about}\n{tables.latex(rows)}",
+        "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
     }
     place = folder / profile / "tables"
     with full_disk_explained(place):

@@ -105,7 +105,7 @@ class Training:
             self.sums[name] = self.sums.get(name, 0) + term.detach().double()
         if self.alignment is not None and self.alignment.accuracy is not None:
             accuracy = self.alignment.accuracy.double()
-            self.sums["discriminator accuracy"] = self.sums.get("discriminator accuracy", 0) + accuracy
+            self.sums["discriminator_accuracy"] = self.sums.get("discriminator_accuracy", 0) + accuracy
 
     def model(self) -> Model:
         """What is evaluated and kept: the teacher if there is one, else the student."""

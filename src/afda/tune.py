@@ -2,6 +2,7 @@
 
 import html
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
@@ -10,7 +11,7 @@ from typing import Any
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
-from afda.runs import Run
+from afda.runs import Run, differences
 from afda.sweep import Job
 
 LABELLED = (2, 4, 8, 16, 32)
@@ -54,11 +55,12 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
         raise UserError("Tuning needs optuna: pip install -c constraints.txt 'afda[tune]'.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{folder.resolve() / 'study.db'}",
         heartbeat_interval=10,
         # A trial whose process died is queued again; its run continues from its checkpoint.
-        failed_trial_callback=optuna.storages.RetryFailedTrialCallback(),
+        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
     )
     study = optuna.create_study(
         study_name="afda",
@@ -66,8 +68,9 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
         load_if_exists=True,
         sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
     )
-    if study.user_attrs.setdefault("recipe", recipe.to_json()) != recipe.to_json():
-        raise UserError(f"{folder} is a search with another recipe; choose another --out.")
+    before = study.user_attrs.get("recipe")
+    if before is not None and (changed := differences(Recipe.model_validate_json(before), recipe)):
+        raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
     return study
 

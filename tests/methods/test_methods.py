@@ -121,8 +121,8 @@ def test_two_heads():
         for one, two in zip(clean.logits.tolist(), clean.second.tolist(), strict=True)
         for a, b in zip(one, two, strict=True)
     ]
-    assert terms["logit distance"].item() == pytest.approx(0.2 * sum(differences) / (8 * 4), rel=1e-4)
-    both = torch.autograd.grad(terms["logit distance"], [clean.logits, clean.second])
+    assert terms["logit_distance"].item() == pytest.approx(0.2 * sum(differences) / (8 * 4), rel=1e-4)
+    both = torch.autograd.grad(terms["logit_distance"], [clean.logits, clean.second])
     torch.testing.assert_close(both[0], -both[1])
     assert both[0].any(dim=1).all()
 

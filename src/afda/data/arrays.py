@@ -14,7 +14,7 @@ from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
 KEYS = ("x", "y", "x_test", "y_test", "x_val", "y_val", "classes")
-NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED}
+NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED, str(UNLABELLED): UNLABELLED}
 
 
 def load(path: str | Path) -> DataSet:
@@ -52,7 +52,9 @@ def from_arrays(
             raise UserError(f"Give both x_{part} and y_{part}, or neither.")
         images = Images(_pixels(x, f"x_{part}"), _indices(_labels(y, f"y_{part}"), known, f"y_{part}"))
         if images.shape != train.shape:
-            raise UserError(f"Images in x_{part} must have the shape of those in x.")
+            raise UserError(
+                f"Images in x_{part} have the shape {images.shape}, those in x {train.shape}; make them alike."
+            )
         if (images.y == UNLABELLED).any():
             raise UserError(f"Every image in x_{part} needs a label; y_{part} lacks some.")
         return images
@@ -115,6 +117,8 @@ def _bytes(x: np.ndarray, key: str) -> np.ndarray:
         return x
     if x.dtype.kind != "f":
         raise UserError(f"{key} holds {x.dtype} pixels; give uint8 from 0 to 255, or floats from 0 to 1.")
+    if not np.isfinite(x).all():
+        raise UserError(f"{key} has pixels that are not numbers (NaN or infinite); clean or leave out those images.")
     if not ((x >= 0) & (x <= 1)).all():
         raise UserError(
             f"{key} has float pixels outside 0 to 1; divide them so that they fit, or convert them to uint8."
@@ -157,7 +161,7 @@ def _names(classes: Any) -> tuple[str, ...]:
 def _indices(labels: Sequence[Any], known: dict[Any, int], key: str) -> Tensor:
     if strange := set(labels) - known.keys() - NO_LABEL.keys():
         which = "is not one of the classes" if key == "y" else "no image in y has"
-        raise UserError(f"{key} has the label {min(strange)!r}, which {which}.")
+        raise UserError(f"{key} has the label {min(strange)!r}, which {which}; correct it or leave those images out.")
     numbers = known | NO_LABEL
     return torch.tensor([numbers[label] for label in labels], dtype=torch.int64)
 

@@ -31,7 +31,7 @@ class MeanTeacher(Method):
         weight = self.weight * ramps.ramp_up(t, self.ramp)
         terms = {"consistency": weight * losses.squared_error(target, consistent)}
         if clean.second is not None:
-            terms["logit distance"] = self.logit_distance * (clean.logits - clean.second).square().mean()
+            terms["logit_distance"] = self.logit_distance * (clean.logits - clean.second).square().mean()
         return terms
 
     def teacher_decay(self, step: int) -> float | None:

@@ -18,7 +18,7 @@ def ablation(data: DataSet, method: str, align: str, labels: int | None = None) 
         method=methods(method, vat={"radius": 3.5}, pi_model=ramp, mean_teacher=ramp),
         align=align,
         steps=steps,
-        labelled_batch=32 if (method, align) == ("supervised", "none") else 16,
+        labelled_batch=16,
         unlabelled_batch=84,
         optimisation={"learning_rate": 3e-3, "schedule": "ramps"} if authors_way else {"tail": 20_000 / steps},
     )

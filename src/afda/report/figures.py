@@ -71,15 +71,18 @@ def bound_figure(lines: list[dict[str, Any]], accuracy: dict[int, float], name: 
     steps = [line["step"] for line in traced]
     figure, left = plt.subplots(figsize=(5, 3))
     for key, label in BOUND_TERMS.items():
-        left.plot(steps, [line["bound"][key] for line in traced], label=label)
+        # A term can be zero, which a logarithmic axis has no place for.
+        left.plot(steps, [line["bound"][key] or np.nan for line in traced], label=label)
     left.set_yscale("log")
     left.set_xlabel("update")
-    left.set_ylabel("magnitude")
+    left.set_ylabel("size of the term")
     right = left.twinx()
     right.plot(list(accuracy), list(accuracy.values()), color="black", linestyle="--", label=name)
     right.set_ylabel(f"{name} (%)")
     handles = [*left.get_lines(), *right.get_lines()]
-    left.legend(handles, [h.get_label() for h in handles], fontsize=7, frameon=False)
+    left.legend(
+        handles, [h.get_label() for h in handles], fontsize=7, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0)
+    )
     figure.tight_layout()
     return figure
 
