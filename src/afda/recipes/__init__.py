@@ -74,8 +74,9 @@ SHORT = (
 )
 """What the cpu profiles of the paper's ablation change besides the width: a short schedule, small batches."""
 
-CONSISTENCY = {"weight": 10.0, "ramp": 0.3}
-"""The Pi-model's and Mean Teacher's settings where the paper gives none."""
+CONSISTENCY = {"weight": 50.0, "ramp": 0.3}
+TEACHER = {**CONSISTENCY, "decay": 0.99}
+"""The Pi-model's and Mean Teacher's settings in short trainings, where averaging over 1,000 updates is too long."""
 
 
 def of_data(data: DataSet, **fields: Any) -> Recipe:

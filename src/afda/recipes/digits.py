@@ -2,7 +2,7 @@
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, methods, of_data
+from afda.recipes import CONSISTENCY, TEACHER, methods, of_data
 
 
 def demo(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -12,7 +12,7 @@ def demo(data: DataSet, method: str, align: str, labels: int | None = None) -> R
         labels=labels or 50,
         net={"name": "small", "width": 0.5, "momentum": 0.05},
         method=methods(
-            method, vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"}, pi_model=CONSISTENCY, mean_teacher=CONSISTENCY
+            method, vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"}, pi_model=CONSISTENCY, mean_teacher=TEACHER
         ),
         align=align if align != "adversarial" else {"name": align, "hidden": 256},
         steps=1200,

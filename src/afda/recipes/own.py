@@ -3,7 +3,7 @@
 from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, methods, of_data
+from afda.recipes import CONSISTENCY, TEACHER, methods, of_data
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -20,7 +20,7 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
             method,
             vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
             pi_model=CONSISTENCY,
-            mean_teacher=CONSISTENCY,
+            mean_teacher=TEACHER,
         ),
         align=align,
         steps=1500 if tiny else 4000,
@@ -44,7 +44,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
             method,
             vat={"radius": 0.25 * size**0.5, "xi": 1e-2, "on": "unlabelled"},
             pi_model=CONSISTENCY,
-            mean_teacher=CONSISTENCY,
+            mean_teacher=TEACHER,
         ),
         align=align,
         steps=1000,
