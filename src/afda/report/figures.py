@@ -41,7 +41,7 @@ def embedding(features: np.ndarray, seed: int = 0) -> np.ndarray:
 def draw_embedding(axes: Any, points: np.ndarray, y: np.ndarray, labelled: np.ndarray, caption: str) -> None:
     """Discs coloured by class; those of labelled images have a black border and lie on top."""
     colours = pyplot().get_cmap("tab10" if y.max() < 10 else "tab20")(y % 20)
-    axes.scatter(*points[~labelled].T, c=colours[~labelled], s=3, linewidths=0, alpha=0.7)
+    axes.scatter(*points[~labelled].T, c=colours[~labelled], s=3, linewidths=0, alpha=0.7, rasterized=True)
     axes.scatter(*points[labelled].T, c=colours[labelled], s=16, linewidths=0.7, edgecolors="black")
     axes.set_xticks([])
     axes.set_yticks([])
