@@ -215,13 +215,16 @@ def fit(
     before, started = training.seconds, time.monotonic()
     every = max(1, recipe.steps // LOG_LINES)
 
-    def save() -> None:
-        nonlocal saved_step, saved_time
+    def check() -> None:
         if not training.finite():
             raise RunFailed(
                 f"The loss stopped being a number between steps {saved_step} and {training.step}; "
                 f"the checkpoint of step {saved_step} is kept. Try a lower learning rate."
             )
+
+    def save() -> None:
+        nonlocal saved_step, saved_time
+        check()
         run.write_checkpoint(training.state())
         saved_step, saved_time = training.step, time.monotonic()
 
@@ -230,8 +233,7 @@ def fit(
     for step in steps(training):
         training.seconds = before + time.monotonic() - started
         if step % every == 0 or step == recipe.steps:
-            if not training.finite():
-                save()
+            check()
             line = log_line(training, step % every or every)
             if step % (5 * every) == 0 or step == recipe.steps:
                 line |= results.trace(training.model(), recipe, training.data, training.split, training.runtime)
