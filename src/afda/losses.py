@@ -30,17 +30,25 @@ def entropy(logits: Tensor) -> Tensor:
 def adversarial(scores: Tensor, labelled: Tensor) -> Tensor:
     """L_Adv (Eq. 2): mean log d over labelled plus mean log(1 - d) over unlabelled; `scores` are d's logits.
 
-    d maximises it, f minimises it. A d that cannot tell the two apart has -2 log 2.
+    d maximises it, f minimises it. A d that cannot tell the two apart has -2 log 2. A kind of images that the batch
+    lacks adds nothing.
     """
-    return F.logsigmoid(scores[labelled]).mean() + F.logsigmoid(-scores[~labelled]).mean()
+    return mean(F.logsigmoid(scores[labelled])) + mean(F.logsigmoid(-scores[~labelled]))
 
 
 def inverted_adversarial(scores: Tensor, labelled: Tensor) -> Tensor:
     """f's loss with the labels of d swapped (Tzeng et al., 2017): its gradient does not fade when d is sure."""
-    return -F.logsigmoid(-scores[labelled]).mean() - F.logsigmoid(scores[~labelled]).mean()
+    return -mean(F.logsigmoid(-scores[labelled])) - mean(F.logsigmoid(scores[~labelled]))
 
 
 def balanced_accuracy(scores: Tensor, labelled: Tensor) -> Tensor:
-    """How often d is right, labelled and unlabelled images counting the same; 0.5 is chance."""
+    """How often d is right, labelled and unlabelled images counting the same; 0.5 is chance, and so is a kind of images
+    that the batch lacks."""
     right = ((scores > 0) == labelled).float()
-    return torch.stack([right[labelled].mean(), right[~labelled].mean()]).mean()
+    of_kinds = (right[labelled], right[~labelled])
+    return torch.stack([of_kind.mean() if len(of_kind) else right.new_tensor(0.5) for of_kind in of_kinds]).mean()
+
+
+def mean(values: Tensor) -> Tensor:
+    """The mean, or zero with no gradient if there are no values."""
+    return values.mean() if len(values) else values.sum()

@@ -123,6 +123,26 @@ def test_accuracy_counts_both_kinds_alike():
     assert float(align.accuracy) == 1.0
 
 
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
+@pytest.mark.parametrize("form", ["minimax", "inverted", "unlabelled-only", "reversal"])
+def test_a_batch_of_one_kind(form, kind):
+    x = features().requires_grad_()
+    mask = torch.full((30,), kind == "labelled")
+    align = ReversalAlignment(6, hidden=16) if form == "reversal" else adversarial(form=form)
+    align.step(x.detach(), mask)
+    assert weights(align).isfinite().all()
+    d = align.d(x).sigmoid().squeeze(1).detach()
+    right, wrong = (d, 1 - d) if kind == "labelled" else (1 - d, d)
+    expected = {"inverted": -wrong.log().mean(), "reversal": -right.log().mean()}.get(form, right.log().mean())
+    value = align(x, mask)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(align(x, mask, 0.25), value if form == "reversal" else 0.25 * value)
+    value.backward()
+    assert x.grad.isfinite().all()
+    assert x.grad.any() == (form != "unlabelled-only" or kind == "unlabelled")
+    assert 0.25 <= float(align.accuracy) <= 0.75
+
+
 @pytest.mark.parametrize("mu", [0.3, 1.0])
 def test_reversal_moves_f_as_minimax_does_and_d_unscaled(mu):
     align, x = adversarial(), features()
