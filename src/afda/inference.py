@@ -21,25 +21,75 @@ SNAPSHOT = "snapshot-"
 
 
 class Model(nn.Module):
-    """A classifier with its normalisation: from raw pixels to logits and features."""
+    """A classifier with its normalisation: from raw pixels to logits and features.
+
+    `temperature` makes its confidences honest: probabilities are the softmax of the logits divided by it. `familiar`
+    tells images that are unlike those it was trained on, if it has been measured.
+    """
 
     def __init__(self, normaliser: Normaliser, classifier: Classifier, classes: tuple[str, ...]) -> None:
         super().__init__()
         self.normaliser = normaliser
         self.classifier = classifier
         self.classes = classes
+        self.temperature = 1.0
+        self.familiar: Familiar | None = None
 
     def forward(self, x: Tensor) -> Output:
         return self.classifier(self.normaliser(x))
 
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return (logits / self.temperature).softmax(dim=1)
+
+
+class Familiar(nn.Module):
+    """How far features are from those of the training images: the Mahalanobis distance to the nearest class's mean
+    (Lee et al., 2018), with the classes as predicted and one covariance for all."""
+
+    means: Tensor
+    whitening: Tensor
+    limit: Tensor
+
+    def __init__(self, means: Tensor, whitening: Tensor, limit: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("means", means.float())
+        self.register_buffer("whitening", whitening.float())
+        self.register_buffer("limit", limit.float())
+
+    @classmethod
+    def of(cls, result: Output, share: float = 0.01) -> "Familiar":
+        """Fitted to the outputs for training images, of which `share` are further away than `limit`."""
+        features, predicted = result.features.double(), result.logits.argmax(dim=1)
+        means = torch.stack([features[predicted == k].mean(dim=0) for k in predicted.unique()])
+        centred = features - means[torch.unique(predicted, return_inverse=True)[1]]
+        covariance = centred.T @ centred / len(centred)
+        # A little of the mean variance keeps directions in which nothing varies from dominating.
+        ridge = 1e-3 * covariance.diagonal().mean().clamp_min(1e-12)
+        values, vectors = torch.linalg.eigh(covariance + ridge * torch.eye(len(covariance), dtype=torch.float64))
+        made = cls(means, vectors * values.rsqrt(), torch.zeros(()))
+        made.limit = torch.quantile(made(result.features)[:QUANTILE_OF], 1 - share)
+        return made
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The distance of each row."""
+        return torch.cdist(features @ self.whitening, self.means @ self.whitening).amin(dim=1)
+
+    def unlike(self, features: Tensor) -> Tensor:
+        """Whether each row is further away than nearly all training images."""
+        return self(features) > self.limit
+
+
+QUANTILE_OF = 1_000_000
+"""Distances the limit is taken from: `torch.quantile` takes no more than sixteen million."""
+
 
 @torch.inference_mode()
-def outputs(model: Model, x: Tensor, runtime: Runtime, batch: int = 500) -> Output:
-    """Logits and features of all images, in evaluation mode, as float32 on the CPU."""
+def outputs(model: Model, x: Tensor, runtime: Runtime, batch: int = 500, rows: Tensor | None = None) -> Output:
+    """Logits and features of all images, or of those in `rows`, in evaluation mode, as float32 on the CPU."""
     training = model.training
     model.eval()
     parts = []
-    for images in x.split(batch):
+    for images in x.split(batch) if rows is None else (x[r] for r in rows.split(batch)):
         with runtime.autocast():
             result = model(images.to(runtime.device))
         parts.append((result.logits.float().cpu(), result.features.float().cpu()))
@@ -64,6 +114,7 @@ def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -
             "shape": list(shape),
             "net": recipe.net.model_dump(),
             "normalise": recipe.preparation.normalise,
+            "temperature": model.temperature,
         },
     )
 
@@ -77,7 +128,12 @@ def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
         tensors = load_file(path / "model.safetensors")
         normaliser = {k.removeprefix("normaliser."): v for k, v in tensors.items() if k.startswith("normaliser.")}
         model = Model(Normaliser.of(normaliser), classifier, classes)
+        if "familiar.limit" in tensors:
+            model.familiar = Familiar(*(tensors[f"familiar.{k}"] for k in ("means", "whitening", "limit")))
         model.load_state_dict(tensors)
+        model.temperature = float(card.get("temperature", 1.0))
+        if not 0 < model.temperature < float("inf"):
+            raise ValueError("its temperature is not a positive number")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(f"The model in {path} cannot be read ({str(error).splitlines()[0]}).") from None
     return model.eval(), shape

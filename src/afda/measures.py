@@ -1,5 +1,6 @@
 """What is measured of a trained classifier: its errors, MMD^2 between its features, and the terms of Theorem 1."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -24,6 +25,20 @@ def class_errors(matrix: Tensor) -> list[float | None]:
     """The error of each class in percent, from a confusion matrix; None for a class with no images."""
     right, total = matrix.diagonal().tolist(), matrix.sum(dim=1).tolist()
     return [100.0 * (1 - r / n) if n else None for r, n in zip(right, total, strict=True)]
+
+
+def best_temperature(logits: Tensor, y: Tensor) -> float:
+    """The number to divide logits by so that their softmax fits the labels best (Guo et al., 2017)."""
+
+    def loss(log_t: float) -> float:
+        return float(F.cross_entropy(logits.double() / math.exp(log_t), y))
+
+    low, high = math.log(0.05), math.log(20.0)
+    golden = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-4:  # the loss has one minimum in 1/t
+        a, b = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, b) if loss(a) < loss(b) else (a, high)
+    return math.exp((low + high) / 2)
 
 
 def median_bandwidth(

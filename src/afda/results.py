@@ -1,6 +1,7 @@
 """What is reported of a classifier: while it trains, from validation images; at the end, once, from the test images."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,19 @@ from torch import Tensor
 from afda.classifier import Output
 from afda.data.images import DataSet, Images
 from afda.data.split import Split
-from afda.inference import SNAPSHOT, Model, outputs
-from afda.measures import class_errors, confusion, error_rate, mmd2, risk_bound
+from afda.inference import SNAPSHOT, Familiar, Model, outputs
+from afda.measures import best_temperature, class_errors, confusion, error_rate, mmd2, risk_bound
+from afda.methods import joined
 from afda.recipe import Recipe
 from afda.runs import Run
 from afda.runtime import Runtime
 
 TRACED = 2000
-"""Unlabelled images looked at while training; at the end it is all of them."""
+"""Unlabelled images looked at while training."""
+MEASURED = 100_000
+"""Unlabelled images looked at in the end: all of them, but for very large sets."""
+CALIBRATED_FROM = 20
+"""Validation images that it takes to fit a temperature."""
 
 
 def errors(logits: Tensor, y: Tensor, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -34,16 +40,33 @@ def validation_images(data: DataSet, split: Split) -> Images | None:
     return data.val
 
 
-def alignment(model: Model, labelled: Images, unlabelled: Images, runtime: Runtime) -> dict[str, Any]:
-    """The fit to the labelled images, MMD^2 to the unlabelled ones, and Theorem 1 where their true labels are known."""
-    of_labelled = outputs(model, labelled.x, runtime)
-    of_unlabelled = outputs(model, unlabelled.x, runtime)
-    discrepancy = float(mmd2(of_labelled.features, of_unlabelled.features)) if len(unlabelled) > 1 else None
-    return {
-        "labelled_error": error_rate(of_labelled.logits.argmax(dim=1), labelled.y),
-        "mmd2": discrepancy,
-        "bound": bound(model, of_labelled, labelled.y, of_unlabelled, unlabelled.y),
-    }
+@dataclass(frozen=True)
+class Look:
+    """The classifier's outputs for the labelled images and for some or all of the unlabelled ones."""
+
+    labelled: Output
+    y_labelled: Tensor
+    unlabelled: Output
+    y_unlabelled: Tensor
+
+    @classmethod
+    def at(cls, model: Model, data: DataSet, split: Split, runtime: Runtime, most: int, seed: int) -> "Look":
+        """With at most this many unlabelled images, chosen by the seed."""
+        chosen = split.unlabelled
+        if len(chosen) > most:
+            chosen = np.sort(np.random.default_rng(seed).permutation(chosen)[:most])
+        i, j = torch.from_numpy(split.labelled), torch.from_numpy(chosen)
+        x, y = data.train.x, data.train.y
+        return cls(outputs(model, x, runtime, rows=i), y[i], outputs(model, x, runtime, rows=j), y[j])
+
+    def alignment(self, model: Model) -> dict[str, Any]:
+        """The fit to the labelled images, MMD^2 to the unlabelled ones, and Theorem 1 if their labels are known."""
+        enough = len(self.y_unlabelled) > 1
+        return {
+            "labelled_error": error_rate(self.labelled.logits.argmax(dim=1), self.y_labelled),
+            "mmd2": float(mmd2(self.labelled.features, self.unlabelled.features)) if enough else None,
+            "bound": bound(model, self.labelled, self.y_labelled, self.unlabelled, self.y_unlabelled),
+        }
 
 
 def bound(model: Model, l: Output, y_l: Tensor, u: Output, y_u: Tensor) -> dict[str, float] | None:  # noqa: E741
@@ -56,9 +79,7 @@ def bound(model: Model, l: Output, y_l: Tensor, u: Output, y_u: Tensor) -> dict[
 
 def trace(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> dict[str, Any]:
     """A look at the classifier in mid-training. It never sees the test set."""
-    labelled = data.train[torch.from_numpy(split.labelled)]
-    chosen = np.sort(np.random.default_rng(recipe.seed).permutation(split.unlabelled)[:TRACED])
-    line = alignment(model, labelled, data.train[torch.from_numpy(chosen)], runtime)
+    line = Look.at(model, data, split, runtime, TRACED, recipe.seed).alignment(model)
     validation = validation_images(data, split)
     if validation is not None:
         line["val_error"] = error_rate(outputs(model, validation.x, runtime).logits.argmax(dim=1), validation.y)
@@ -70,6 +91,7 @@ def test_curve(model: Model, run: Run, data: DataSet, runtime: Runtime) -> dict[
     if data.test is None:
         return None
     of_snapshot = copy.deepcopy(model)
+    of_snapshot.familiar = None  # snapshots have none
     found = {}
     for path in run.path.glob(f"{SNAPSHOT}*.safetensors"):
         of_snapshot.load_state_dict(load_file(path))
@@ -79,23 +101,31 @@ def test_curve(model: Model, run: Run, data: DataSet, runtime: Runtime) -> dict[
 
 
 def final(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> dict[str, Any]:
-    """The result of a run. The test set is opened here and in `test_curve`, after the last update."""
-    labelled = data.train[torch.from_numpy(split.labelled)]
-    unlabelled = data.train[torch.from_numpy(split.unlabelled)]
+    """The result of a run. The test set is opened here and in `test_curve`, after the last update.
+
+    On the way the model learns its temperature, from the validation images, and what is familiar to it, from the
+    training images.
+    """
+    look = Look.at(model, data, split, runtime, MEASURED, recipe.seed)
+    model.familiar = Familiar.of(joined([look.labelled, look.unlabelled]))
     validation = validation_images(data, split)
     of_validation = of_test = None
     if validation is not None:
-        of_validation = errors(outputs(model, validation.x, runtime).logits, validation.y, data.classes)
+        logits = outputs(model, validation.x, runtime).logits
+        of_validation = errors(logits, validation.y, data.classes)
+        if len(validation) >= CALIBRATED_FROM:
+            model.temperature = best_temperature(logits, validation.y)
     if data.test is not None:
         of_test = errors(outputs(model, data.test.x, runtime).logits, data.test.y, data.classes)
     return {
         "test_error": of_test and of_test["error"],
         "val_error": of_validation and of_validation["error"],
-        **alignment(model, labelled, unlabelled, runtime),
+        **look.alignment(model),
         "labels": len(split.labelled),
         "unlabelled": len(split.unlabelled),
         "seed": recipe.seed,
         "steps": recipe.steps,
+        "temperature": model.temperature,
         "test": of_test,
         "validation": of_validation,
     }

@@ -251,11 +251,12 @@ def fit(
     training.seconds = before + time.monotonic() - started
     save()
     model = training.model()
+    found = results.final(model, recipe, training.data, training.split, training.runtime)
     save_model(run, model, recipe, training.data.train.shape)
     run.write_json(
         "result.json",
         {
-            **results.final(model, recipe, training.data, training.split, training.runtime),
+            **found,
             "seconds": round(training.seconds, 2),
             "images_per_second": round(recipe.steps * recipe.images_per_step / max(training.seconds, 1e-9), 1),
             "test_curve": results.test_curve(model, run, training.data, training.runtime) if snapshots else None,

@@ -70,6 +70,10 @@ class DataSet:
     """What `load` was given: a name, or the absolute path of a user's file."""
     notes: tuple[str, ...] = ()
     """What the user should know about these files, one sentence each."""
+    paths: tuple[str, ...] | None = None
+    """The file of each training image, relative to the data's folder, if each has one."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """Files that are not used, each with the reason."""
 
     def __post_init__(self) -> None:
         for part in (self.train, self.val, self.test):
