@@ -19,7 +19,7 @@ ROOMS = (
     {"runs", "runtime", "inference", "results"},
     {"algorithm"},
     {"training"},
-    {"sweep", "evaluate", "listing"},
+    {"sweep", "evaluate", "listing", "budget", "baseline"},
     {"reproduce", "tune"},
     {"illustrate"},
     {"display"},

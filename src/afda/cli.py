@@ -30,6 +30,12 @@ AtOnce = Annotated[int | None, typer.Option("--jobs", help="runs at a time; by d
 Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1, max=1024)]
 
 
+Data = Annotated[
+    str, typer.Argument(help="a folder of images, a .csv or .parquet table, an .npz file; or digits, svhn, cifar10")
+]
+Size = Annotated[int | None, typer.Option(help="side in pixels that images are brought to", min=8, max=1024)]
+
+
 def version(asked: bool) -> None:
     if asked:
         from afda import __version__
@@ -64,7 +70,7 @@ def demo(
 
 @app.command()
 def train(
-    data: Annotated[str, typer.Argument(help="digits, svhn, cifar10, or an .npz file of arrays")],
+    data: Data,
     labels: Annotated[int | None, typer.Option(help="keep only this many labels, chosen by the seed", min=1)] = None,
     method: Annotated[
         str | None,
@@ -73,6 +79,10 @@ def train(
     align: Annotated[str | None, typer.Option(help="adversarial (default), reversal, mmd or none")] = None,
     net: Annotated[str | None, typer.Option(help="see `afda list nets`")] = None,
     steps: Annotated[int | None, typer.Option(help="number of updates", min=1)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="instead of --steps: as many updates as this machine can do in this time")
+    ] = None,
+    size: Size = None,
     seed: Annotated[int | None, typer.Option(help="decides the split and all randomness", min=0)] = None,
     validation: Annotated[
         bool | None, typer.Option(help="hold out a validation set as large as the labelled set")
@@ -80,6 +90,13 @@ def train(
     recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`, or a recipe.json")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="path=value: any field of the recipe; may be repeated")
+    ] = None,
+    more_labels: Annotated[
+        Path | None, typer.Option(help="a .csv with more labels, such as a filled-in report-label-next.csv")
+    ] = None,
+    baseline: Annotated[
+        bool | None,
+        typer.Option(help="also train on the labels alone, to compare; by default with a person's own data"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="the run's directory; by default under runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
@@ -97,23 +114,86 @@ def train(
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
     from afda import display
-    from afda.data import load
+    from afda.baseline import FOLDER, verdict, without_unlabelled
+    from afda.budget import steps_within
     from afda.recipe import Recipe
-    from afda.recipes import recipe as named
-    from afda.runs import open_run
+    from afda.runs import Run, open_run
     from afda.training import begin, fit, prepared
 
-    if snapshots and no_test:
-        raise UserError("--snapshots are there to be tested after the last update; leave out --no-test.")
+    check_train_options(resume, overwrite, snapshots, no_test, minutes, steps)
     machine = chosen_runtime(device, precision, threads)
-    images = load(data)
+    begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
+    images = loaded(data, quiet, begun, more_labels, side=size)
     if no_test:
         images = replace(images, test=None)
-    if recipe is None and resume and out is not None and (out / "recipe.json").exists():
-        recipe = str(out / "recipe.json")  # a run is continued with its own settings
+    if recipe is None and begun is not None:
+        recipe = str(begun.path / "recipe.json")  # a run is continued with its own settings
     name = recipe or default_recipe(images, machine.device.type)
     options = {"labels": labels, "net": net, "steps": steps, "seed": seed, "validation": validation}
-    changes = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None] + (settings or [])
+    changes = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
+    made = requested_recipe(name, images, method, align, labels, changes + (settings or []))
+    path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
+    if resume and not (path / "recipe.json").exists():
+        raise UserError(f"There is no run to resume in {path}; leave --resume out to begin one.")
+    compared = made.uses_unlabelled and (os.path.isabs(images.source) if baseline is None else baseline)
+    if minutes is not None:
+        todo = [made, without_unlabelled(made)] if compared else [made]
+        made = made.with_settings([f"steps={steps_within(minutes, todo, images, machine)}"])
+
+    stop = stop_on_signals()
+
+    def trained(recipe: Recipe, place: Path) -> Run:
+        training = begin(recipe, images, machine)  # what cannot begin leaves what is in --out alone
+        run = open_run(place, recipe, resume=resume, overwrite=overwrite)
+        if not run.finished:
+            if not quiet and place == path:
+                display.introduce(recipe, images, name if begun is None else None)
+            prepared(training, run)
+            try:
+                display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)
+            except KeyboardInterrupt:
+                display.complain(
+                    f"stopped after {training.step} of {recipe.steps} updates; "
+                    f"continue with: afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume"
+                )
+                raise typer.Exit(130) from None
+        return run
+
+    result = {"run": str(path), **trained(made, path).result()}
+    if compared:
+        alone = trained(without_unlabelled(made), path / FOLDER).result()
+        result["baseline"] = {key: alone[key] for key in ("test_error", "val_error", "mmd2", "seconds")}
+        result["verdict"] = verdict(result, alone)
+    if as_json:
+        print_json(result)
+    elif not quiet:
+        display.out.print(display.result_table(result, f"{images.name}, {made.title}"))
+        if compared:
+            display.out.print(result["verdict"], highlight=False)
+        display.out.print(f"The run is in {path}.", highlight=False)
+
+
+def check_train_options(
+    resume: bool, overwrite: bool, snapshots: bool, no_test: bool, minutes: float | None, steps: int | None
+) -> None:
+    """Refuse options that contradict each other."""
+    if snapshots and no_test:
+        raise UserError("--snapshots are there to be tested after the last update; leave out --no-test.")
+    if resume and overwrite:
+        raise UserError("--resume continues a run and --overwrite replaces it; choose one of them.")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise UserError(f"--minutes takes a positive number, not {minutes:g}.")
+    if minutes is not None and (steps is not None or resume):
+        raise UserError("--minutes decides the number of updates, so --steps and --resume cannot stand beside it.")
+
+
+def requested_recipe(
+    name: str, images: Any, method: str | None, align: str | None, labels: int | None, changes: list[str]
+) -> Any:
+    """The recipe of this name, or in this file, with the changes asked for."""
+    from afda.recipe import Recipe
+    from afda.recipes import recipe as named
+
     if name.endswith(".json") or os.sep in name:
         parts = (("method", method), ("align", align))
         changes = [f"{key}={json.dumps(value)}" for key, value in parts if value is not None] + changes
@@ -124,32 +204,7 @@ def train(
         raise UserError(
             f"The recipe is for the data set {made.data!r}, not {images.name!r}; set it with --set data={images.name}."
         )
-    if resume and overwrite:
-        raise UserError("--resume continues a run and --overwrite replaces it; choose one of them.")
-    path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
-    if resume and not (path / "recipe.json").exists():
-        raise UserError(f"There is no run to resume in {path}; leave --resume out to begin one.")
-    training = begin(made, images, machine)  # what cannot begin leaves what is in --out alone
-    run = open_run(path, made, resume=resume, overwrite=overwrite)
-    if not run.finished:
-        if not quiet:
-            display.introduce(made, images.notes, name if recipe is None else None)
-        stop = stop_on_signals()
-        prepared(training, run)
-        try:
-            display.follow(fit(training, run, snapshots=snapshots, stop=stop), made, training.step, quiet)
-        except KeyboardInterrupt:
-            display.complain(
-                f"stopped after {training.step} of {made.steps} updates; "
-                f"continue with: afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume"
-            )
-            raise typer.Exit(130) from None
-    result = run.result()
-    if as_json:
-        print_json({"run": str(path), **result})
-    elif not quiet:
-        display.out.print(display.result_table(result, f"{images.name}, {made.title}"))
-        display.out.print(f"The run is in {path}.", highlight=False)
+    return made
 
 
 @app.command()
@@ -165,11 +220,9 @@ def evaluate(
 ) -> None:
     """The error of a trained model on its sealed test set, or on other labelled data."""
     from afda import display
-    from afda.data import load
     from afda.evaluate import evaluated
 
-    machine = chosen_runtime(device, precision, threads)
-    result = evaluated(run, load(data) if data else None, machine)
+    result = evaluated(run, data, chosen_runtime(device, precision, threads))
     print_json(result) if as_json else display.out.print(display.evaluation_table(result))
 
 
@@ -225,7 +278,7 @@ def reproduce(
 
 @app.command()
 def tune(
-    data: Annotated[str, typer.Argument(help="digits, svhn, cifar10, or an .npz file of arrays")],
+    data: Data,
     labels: Annotated[int | None, typer.Option(help="keep only this many labels", min=1)] = None,
     method: Annotated[str, typer.Option(help="see `afda list methods`")] = "vat+entropy",
     align: Annotated[str, typer.Option(help="adversarial, reversal, mmd or none")] = "adversarial",
@@ -245,11 +298,10 @@ def tune(
     import math
 
     from afda import display
-    from afda.data import load
     from afda.recipes import recipe as named
     from afda.tune import finished, grid, page, study_in, tuned, with_point
 
-    images = load(data)
+    images = loaded(data)
     made = named(recipe or default_recipe(images, "cpu"), images, method, align, labels).with_settings(settings or [])
     folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels or 'all'}"
     study = study_in(folder, made)
@@ -310,6 +362,20 @@ def default_recipe(data: Any, device: str) -> str:
     return "own-vectors" if len(data.train.shape) == 1 else "own-images"
 
 
+def loaded(data: str, quiet: bool = False, begun: Any = None, more_labels: Path | None = None, **how: Any) -> Any:
+    """The data set, with a bar while its files are decoded; for a run that has begun, as it was then."""
+    from afda import display
+    from afda.data import load
+
+    more = str(more_labels) if more_labels is not None else None
+    if begun is not None and (begun.path / "environment.json").exists():
+        before = begun.read_json("environment.json")
+        shape = before.get("shape")
+        how["shape"], more = tuple(shape) if shape else None, more or before.get("more_labels")
+    with display.decoding(quiet) as progress:
+        return load(data, more_labels=more, progress=progress, **how)
+
+
 def chosen_runtime(device: str, precision: str, threads: int | None) -> Any:
     from afda.errors import unknown
     from afda.runtime import PRECISIONS, runtime
@@ -339,6 +405,8 @@ def print_json(value: Any) -> None:
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Threads that spin while they wait make a step thirty times slower when other programs want the cores too.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except UserError as error:

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from afda.data.images import DataSet
 from afda.recipe import Recipe
 from afda.report import tables
 from afda.sweep import Job
@@ -19,6 +21,13 @@ from afda.sweep import Job
 # A file or a pipe has no width to keep to, and a table must not lose digits to one.
 out = Console(soft_wrap=True, markup=False, emoji=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+
+
+BAR = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+PLAIN_EVERY = 10.0
+"""Seconds between two lines where there is no terminal."""
 
 
 def news(line: dict[str, Any], recipe: Recipe) -> str:
@@ -39,9 +48,20 @@ def news(line: dict[str, Any], recipe: Recipe) -> str:
     return " · ".join(parts)
 
 
-def introduce(recipe: Recipe, notes: tuple[str, ...], chosen: str | None) -> None:
+@contextmanager
+def decoding(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar for image files being decoded; it appears when there is something to decode."""
+    if quiet or not err.is_terminal:
+        yield None
+        return
+    with Progress(*BAR, console=err, transient=True) as bar:
+        task = bar.add_task("decoding images", total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def introduce(recipe: Recipe, data: DataSet, chosen: str | None) -> None:
     """What the user should know before a training begins."""
-    remarks = [f"Note: {note}" for note in notes]
+    remarks = [f"Note: {note}" for note in data.notes]
     if chosen is not None:
         remarks.insert(0, f"Recipe {chosen} (see `afda list recipes`; choose with --recipe).")
     if recipe.preparation.normalise == "zca":
@@ -56,13 +76,7 @@ def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: b
         for _ in lines:
             pass
     elif err.is_terminal:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        bar = Progress(*columns, console=err)
+        bar = Progress(*BAR, console=err)
         task = bar.add_task(recipe.title, total=recipe.steps, completed=begun)
         known: dict[str, Any] = {}
         with Live(bar, console=err, refresh_per_second=4, transient=True) as live:
@@ -73,7 +87,7 @@ def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: b
     else:
         shown = 0.0
         for line in lines:
-            if "mmd2" in line or time.monotonic() - shown > 30:
+            if line["step"] == recipe.steps or time.monotonic() - shown > PLAIN_EVERY:
                 shown = time.monotonic()
                 left = (recipe.steps - line["step"]) * line["seconds"] / line["step"]
                 err.print(

@@ -6,22 +6,23 @@ from typing import Any
 import torch
 
 from afda import results
-from afda.data import load
-from afda.data.images import DataSet
+from afda.data import load, load_again
 from afda.errors import UserError
 from afda.inference import load_model, outputs
 from afda.runs import Run
 from afda.runtime import Runtime
 
 
-def evaluated(path: Path, data: DataSet | None, runtime: Runtime) -> dict[str, Any]:
-    """The errors of a run's model on its own test set, or on the labelled images of `data`."""
+def evaluated(path: Path, name: str | None, runtime: Runtime) -> dict[str, Any]:
+    """The errors of a run's model on its own test set, or on the labelled images of the data set with this name."""
     run = Run(path)
     if (path / "recipe.json").exists() and not run.finished:
         raise UserError(f"The run in {path} is not finished; continue it with --resume.")
     model, shape = load_model(path)
-    if data is None:
-        data = load(str(run.read_json("environment.json")["source"]))
+    if name is not None:
+        data = load(name, shape=shape, hold_out=False)
+    else:
+        data = load_again(run.read_json("environment.json"))
         if data.files != run.read_json("environment.json").get("data"):
             raise UserError(f"The data of {path} have changed since it was trained, so its test set may have too.")
         if data.test is None:

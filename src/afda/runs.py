@@ -1,6 +1,7 @@
 """A run is a directory of plain files: what was to be done, on what, what happened, and the model."""
 
 import contextlib
+import csv
 import errno
 import fcntl
 import hashlib
@@ -8,7 +9,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -194,6 +195,12 @@ def as_json(value: Any, indent: int | None = None) -> str:
         raise RunFailed(
             "The net's outputs are no longer finite numbers; the last checkpoint is kept. Try a lower learning rate."
         ) from None
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()
 
 
 def whole_lines(text: str) -> Iterator[dict[str, Any]]:

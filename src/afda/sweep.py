@@ -48,7 +48,8 @@ class Job:
             return
         command = [sys.executable, "-m", "afda", "train", self.data, "--recipe", str(self.run.path / "recipe.json")]
         self.process = subprocess.Popen(
-            [*command, "--out", str(self.run.path), "--resume", "--quiet", "--threads", str(threads), *self.options],
+            [*command, "--out", str(self.run.path), "--resume", "--no-baseline", "--quiet", "--threads", str(threads)]
+            + [*self.options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -27,7 +27,7 @@ from afda.errors import RunFailed, UserError
 from afda.inference import SNAPSHOT, Model, model_bytes, save_model
 from afda.methods import Batch, Nets
 from afda.recipe import Recipe
-from afda.runs import CHECKPOINT, PREVIOUS, Run, open_run
+from afda.runs import CHECKPOINT, PREVIOUS, Run, as_csv, open_run
 from afda.runtime import Runtime, runtime
 
 CHECKPOINT_SECONDS = 60.0
@@ -302,9 +302,16 @@ def prepared(training: Training, run: Run) -> Training:
     data, machine = training.data, training.runtime.describe()
     state = run.read_checkpoint()
     if state is None:
-        about = {"afda": __version__, "source": data.source, "data": data.files, "notes": list(data.notes)}
+        about: dict[str, Any] = {
+            "source": data.source,
+            "shape": list(data.train.shape),
+            "more_labels": data.more_labels,
+        }
+        about |= {"afda": __version__, "data": data.files, "notes": list(data.notes)}
         run.write_json("environment.json", {**machine, **about})
         run.write_json("split.json", training.split.as_dict(data.rows))
+        if data.skipped:
+            run.write("skipped.csv", as_csv(("path", "reason"), data.skipped).encode(errors="replace"))
     else:
         before = run.read_json("environment.json")
         if before.get("data") != data.files:

@@ -1,31 +1,66 @@
 """Where images come from, how they are split, augmented and normalised."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from afda.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from afda.data.images import DataSet
 
+OWN = "a folder of images, a .csv or .parquet table of them, or an .npz file of arrays"
 
-def load(name_or_path: str) -> "DataSet":
-    """The data set of this name, or the one in this .npz file."""
+
+def load(
+    name_or_path: str,
+    *,
+    shape: tuple[int, ...] | None = None,
+    side: int | None = None,
+    hold_out: bool = True,
+    more_labels: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> "DataSet":
+    """The data set of this name, or a person's own: a folder of images, a table of them, or an .npz file.
+
+    `shape` and `side` are what image files are brought to; `more_labels` is a table of labels to add to the training
+    images; `progress` is told how many of how many files are decoded.
+    """
     from afda.choices import names, pick
 
     if name_or_path in names("data.sets"):
         from afda.data.download import data_folder
 
-        return replace(pick("data.sets", name_or_path).load(data_folder()), source=name_or_path)
-    path = os.path.expanduser(name_or_path)
-    is_path = os.path.exists(path) or os.path.basename(path) != path or os.path.splitext(path)[1]
-    if not is_path:
-        raise unknown("data set", name_or_path, names("data.sets"))
-    if not os.path.exists(path):
-        raise UserError(f"There is no file {path}; give an .npz file, or one of: {', '.join(names('data.sets'))}.")
-    if not path.lower().endswith(".npz"):
-        raise UserError(f"{path} is not an .npz file; give one, or one of: {', '.join(names('data.sets'))}.")
-    from afda.data.arrays import load as load_arrays
+        data = replace(pick("data.sets", name_or_path).load(data_folder()), source=name_or_path)
+    else:
+        path = Path(os.path.expanduser(name_or_path))
+        known = f"{OWN}, or one of: {', '.join(names('data.sets'))}"
+        if not path.exists():
+            if path.name == name_or_path and not path.suffix:
+                raise unknown("data set", name_or_path, names("data.sets"))
+            raise UserError(f"There is no file or folder {path}; give {known}.")
+        if path.suffix.lower() == ".npz" and path.is_file():
+            from afda.data.arrays import load as load_arrays
 
-    return replace(load_arrays(path), source=os.path.abspath(path))
+            data = load_arrays(path)
+        elif path.is_dir() or path.suffix.lower() in (".csv", ".parquet"):
+            from afda.data.own import load as load_files
+
+            fitting = shape if shape is not None and len(shape) == 3 else None
+            data = load_files(path, shape=fitting, side=side, hold_out=hold_out, progress=progress)
+        else:
+            raise UserError(f"{path} is none of these: {known}.")
+        data = replace(data, source=os.path.abspath(path))
+    if more_labels is not None:
+        from afda.data.own import with_more_labels
+
+        data = with_more_labels(data, Path(more_labels))
+    return data
+
+
+def load_again(environment: dict[str, Any], **options: Any) -> "DataSet":
+    """The data set of a run, as its environment.json describes it."""
+    shape, more = environment.get("shape"), environment.get("more_labels")
+    return load(str(environment["source"]), shape=tuple(shape) if shape else None, more_labels=more, **options)

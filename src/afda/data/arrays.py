@@ -39,9 +39,9 @@ def from_arrays(
     name: str = "arrays",
 ) -> DataSet:
     """The data set of images or vectors `x` and labels `y`, which are -1 (or "" among names) where there is none."""
-    pixels, labels = _pixels(x, "x"), _labels(y, "y")
+    inputs, labels = pixels(x, "x"), _labels(y, "y")
     names, known = _classes(labels, classes)
-    train = Images(pixels, _indices(labels, known, "y"))
+    train = Images(inputs, _indices(labels, known, "y"))
     if absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]:
         raise UserError(f"The class {absent[0]!r} has no labelled image in y; label at least one.")
 
@@ -50,7 +50,7 @@ def from_arrays(
             return None
         if x is None or y is None:
             raise UserError(f"Give both x_{part} and y_{part}, or neither.")
-        images = Images(_pixels(x, f"x_{part}"), _indices(_labels(y, f"y_{part}"), known, f"y_{part}"))
+        images = Images(pixels(x, f"x_{part}"), _indices(_labels(y, f"y_{part}"), known, f"y_{part}"))
         if images.shape != train.shape:
             raise UserError(
                 f"Images in x_{part} have the shape {images.shape}, those in x {train.shape}; make them alike."
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _pixels(x: Any, key: str) -> Tensor:
+def pixels(x: Any, key: str) -> Tensor:
     """Images as uint8 `(n, c, h, w)`, or vectors as float32 `(n, d)`, copied."""
     x = np.asarray(x)
     if x.ndim not in (2, 3, 4):

@@ -11,11 +11,13 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
     if len(data.train.shape) != 3:
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
     tiny = min(data.train.shape[1:]) <= 16
-    radius = 1.0 if tiny else 2.5
+    radius = 1.5 if tiny else 2.5
     return of_data(
         data,
         labels=labels,
-        net={"name": "small", "momentum": 0.05} if tiny else {"name": "conv-large", "width": 0.25, "momentum": 0.05},
+        net={"name": "small", "width": 0.5, "momentum": 0.05}
+        if tiny
+        else {"name": "conv-large", "width": 0.25, "momentum": 0.05},
         method=methods(
             method,
             vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
@@ -24,9 +26,11 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         ),
         align=align,
         steps=1500 if tiny else 4000,
-        labelled_batch=16,
+        # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
+        labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
-        optimisation={"learning_rate": 1e-3, "tail": 1 / 3},
+        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
+        optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
 

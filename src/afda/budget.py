@@ -1,0 +1,59 @@
+"""How long trainings take on this machine, measured, and how many updates fit into the time there is."""
+
+import time
+from collections.abc import Sequence
+
+from afda.algorithm import steps
+from afda.data.images import DataSet
+from afda.errors import UserError
+from afda.inference import outputs
+from afda.recipe import Recipe
+from afda.results import MEASURED
+from afda.runtime import Runtime
+from afda.training import begin
+
+WARM_UP, MEASURED_SECONDS, MOST_STEPS = 3, 1.5, 100
+FEWEST = 50
+"""Updates below which a training is not worth its name."""
+RESERVE = 0.1
+"""Of the time, kept for reading the data, logging and checkpoints."""
+
+
+def seconds_per_step(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
+    """What an update costs, from the first few of a training that is thrown away."""
+    training = begin(recipe.with_settings([f"steps={WARM_UP + MOST_STEPS}"]), data, runtime)
+    updates = steps(training)
+    for _ in range(WARM_UP):
+        next(updates)
+    started = time.monotonic()
+    spent = 0.0
+    while spent < MEASURED_SECONDS and training.step < WARM_UP + MOST_STEPS:
+        next(updates)
+        spent = time.monotonic() - started
+    return spent / (training.step - WARM_UP)
+
+
+def seconds_at_the_end(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
+    """What the looks at the training images cost, by a look at a few of them: there are twenty-one, of 2,000 or all."""
+    model = begin(recipe, data, runtime).model()
+    sample = data.train.x[:500]
+    outputs(model, sample[:50], runtime)
+    started = time.monotonic()
+    outputs(model, sample, runtime)
+    per_image = (time.monotonic() - started) / len(sample)
+    others = sum(len(part) for part in (data.val, data.test) if part is not None)
+    return per_image * (min(len(data.train), MEASURED) + 20 * min(len(data.train), 2000) + 2 * others)
+
+
+def steps_within(minutes: float, recipes: Sequence[Recipe], data: DataSet, runtime: Runtime) -> int:
+    """The number of updates with which all these recipes together end in time."""
+    per_step = sum(seconds_per_step(recipe, data, runtime) for recipe in recipes)
+    at_the_end = sum(seconds_at_the_end(recipe, data, runtime) for recipe in recipes)
+    found = int((60 * minutes * (1 - RESERVE) - at_the_end) / per_step)
+    if found < FEWEST:
+        needed = (FEWEST * per_step + at_the_end) / (60 * (1 - RESERVE))
+        raise UserError(
+            f"In {minutes:g} minutes this machine can do only {max(found, 0)} updates; give it at least "
+            f"--minutes {needed:.1f}, or smaller images or a smaller net."
+        )
+    return found

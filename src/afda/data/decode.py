@@ -1,0 +1,109 @@
+"""One image file to pixels of a given shape: any mode and orientation, and nothing that explodes."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".ico", ".tga"),
+)
+GREY = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
+MOST_PIXELS = 100_000_000
+"""Larger images are refused: a file of a few kilobytes can claim to be of any size."""
+
+
+class Unreadable(Exception):
+    """Why a file is not used, in a few words."""
+
+
+class Header(NamedTuple):
+    """What a file says of its image before it is decoded."""
+
+    width: int
+    height: int
+    mode: str
+
+    @property
+    def grey(self) -> bool:
+        return self.mode in GREY
+
+
+def is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def header(path: Path) -> Header:
+    """The size, upright, and mode of an image."""
+    with opened(path) as image:
+        width, height = image.size
+        if sideways(image):
+            width, height = height, width
+        return Header(width, height, image.mode)
+
+
+def pixels(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
+    """The image as uint8 `(c, h, w)`: upright, scaled to cover the shape, and cut to it around the centre."""
+    channels, height, width = shape
+    with opened(path) as image:
+        try:
+            # A JPEG file is decoded at a fraction of its size where that is enough. The shape is for the upright image.
+            image.draft(None, (2 * height, 2 * width) if sideways(image) else (2 * width, 2 * height))
+            image.load()
+            upright = ImageOps.exif_transpose(image)
+            plain = in_eight_bits(upright, "L" if channels == 1 else "RGB" if channels == 3 else "RGBA")
+            if plain.size != (width, height):
+                plain = ImageOps.fit(plain, (width, height), Image.Resampling.BICUBIC)
+        except MemoryError:
+            raise
+        except Exception as error:  # decoders raise almost anything on damaged files
+            raise Unreadable(f"damaged: {in_short(error)}") from error
+    return np.asarray(plain).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def opened(path: Path) -> Image.Image:
+    try:
+        image = Image.open(path)
+    except UnidentifiedImageError:
+        raise Unreadable("not an image") from None
+    except Image.DecompressionBombError:
+        raise Unreadable(f"more than {MOST_PIXELS // 1_000_000} million pixels") from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise Unreadable(f"cannot be opened: {in_short(error)}") from error
+    if image.width * image.height > MOST_PIXELS:
+        image.close()
+        raise Unreadable(f"more than {MOST_PIXELS // 1_000_000} million pixels")
+    return image
+
+
+def sideways(image: Image.Image) -> bool:
+    """Whether the camera was held upright, so that width and height change places."""
+    try:
+        return image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    except Exception:
+        return False
+
+
+def in_eight_bits(image: Image.Image, mode: str) -> Image.Image:
+    """The image in the mode asked for; transparent parts on white, deeper grey values scaled to 0..255."""
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+        # PNG files of 16 bits arrive as I; what fits into 8 bits is left alone, and floats within 0..1 are stretched.
+        top = 65535.0 if values.max(initial=0) > 255 else 255.0 if values.max(initial=0) > 1 else 1.0
+        image = Image.fromarray(np.clip(values * (255.0 / top), 0, 255).round().astype(np.uint8))
+    elif mode != "RGBA" and (image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info):
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return image if image.mode == mode else image.convert(mode)
+
+
+def in_short(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]

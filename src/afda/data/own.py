@@ -1,0 +1,181 @@
+"""A person's own image files as a data set: their classes, the shape they are brought to, and what is held out."""
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from afda.data.cache import Progress, Shape, decoded, headers
+from afda.data.decode import Header
+from afda.data.files import Entry, Files, listed, rows_of
+from afda.data.images import UNLABELLED, DataSet, Images, Preparation
+from afda.errors import UserError
+
+HELD_OUT = {"test": (20, 0.25), "val": (10, 0.2)}
+"""A part that is missing is held out from the labelled images if there are so many per class on average: what share."""
+
+
+class Chosen(NamedTuple):
+    """The shape that images are brought to, and why."""
+
+    shape: Shape
+    reason: str
+
+
+def load(
+    path: Path,
+    *,
+    shape: Shape | None = None,
+    side: int | None = None,
+    hold_out: bool = True,
+    progress: Progress | None = None,
+) -> DataSet:
+    """The data set in a folder or table. Without a shape, one that suits the images is chosen, with this side if given.
+
+    `hold_out` makes a test and a validation set of labelled images where there is none.
+    """
+    files = listed(path)
+    if not files.entries:
+        raise UserError(f"There are no images in {path}; see the README for how to lay them out.")
+    name = path.stem or path.resolve().name
+    notes = list(files.notes)
+    if shape is None:
+        found_headers = headers(files.root, [e.path for e in files.entries])
+        shape, reason = chosen_shape(list(found_headers.values()), path, side)
+        notes.append(reason)
+    entries, held = with_parts(files) if hold_out else (files.entries, [])
+    notes += held
+    entries = tuple(sorted(entries, key=lambda e: (tuple(PART_ORDER).index(e.part), e.path)))
+    found = decoded(files.root, [e.path for e in entries], shape, progress)
+    if not found.rows:
+        raise UserError(f"None of the {len(entries)} images in {path} can be read; the first: {found.skipped[0][1]}.")
+    skipped = (*files.refused, *found.skipped)
+    if skipped:
+        notes.append(
+            f"{len(skipped)} files cannot be used and are left out; the first: {skipped[0][0]} ({skipped[0][1]})."
+        )
+    by_path = {e.path: e for e in entries}
+    read = [by_path[row.path] for row in found.rows]
+    classes = classes_of(read, path)
+    y = torch.tensor([UNLABELLED if e.label is None else classes.index(e.label) for e in read], dtype=torch.int64)
+    x = torch.from_numpy(found.x)
+    ends = np.cumsum([0, *(sum(e.part == part for e in read) for part in PART_ORDER)])
+    parts = {p: Images(x[a:b], y[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
+    content = [[row.path, by_path[row.path].label, by_path[row.path].part, row.sha256] for row in found.rows]
+    return DataSet(
+        name=name,
+        classes=classes,
+        train=parts["train"],
+        test=labelled_only(parts["test"]),
+        val=labelled_only(parts["val"]),
+        preparation=Preparation(shift=min(1 if min(shape[1:]) < 16 else 2, min(shape[1:]) - 1)),
+        files={name: hashlib.sha256(json.dumps(content).encode()).hexdigest()},
+        notes=tuple(notes),
+        paths=tuple(e.path for e in read[: ends[1]]),
+        skipped=skipped,
+    )
+
+
+PART_ORDER = ("train", "val", "test")
+
+
+def labelled_only(part: Images) -> Images | None:
+    """Images held out without a label are of no use."""
+    known = part.y != UNLABELLED
+    return None if not known.any() else part if known.all() else part[known]
+
+
+def classes_of(entries: list[Entry], path: Path) -> tuple[str, ...]:
+    known = {e.label for e in entries if e.part == "train" and e.label is not None}
+    if len(known) < 2:
+        have = f"only {known.pop()!r} has" if known else "none has"
+        raise UserError(f"At least 2 classes with labelled images are needed in {path}; {have} any.")
+    for entry in entries:
+        if entry.label is not None and entry.label not in known:
+            raise UserError(
+                f"{entry.path} is in the {entry.part} set with the label {entry.label!r}, which no training image has."
+            )
+    return tuple(sorted(known))
+
+
+def with_parts(files: Files) -> tuple[tuple[Entry, ...], list[str]]:
+    """The entries with a test and a validation set: those given, or some of the labelled images if there are enough.
+
+    Which images are held out depends on their paths alone, so that it is the same for every seed.
+    """
+    entries, notes = list(files.entries), []
+    given = {e.part for e in entries if e.label is not None}
+    for part, (enough, share) in HELD_OUT.items():
+        if part in given:
+            continue
+        counts = Counter(e.label for e in entries if e.part == "train" and e.label is not None)
+        total, called = counts.total(), {"test": "test set", "val": "validation set"}[part]
+        if not counts or total < enough * len(counts):
+            notes.append(f"There is no {called}, and {total} labels are too few to hold one out.")
+            continue
+        chosen = drawn(entries, counts, share)
+        entries = [e._replace(part=part) if e.path in chosen else e for e in entries]
+        notes.append(f"There is no {called}: {len(chosen)} of the {total} labelled images are held out as one.")
+    return tuple(entries), notes
+
+
+def drawn(entries: list[Entry], counts: Counter[str], share: float) -> set[str]:
+    """This share of each class's labelled images; a class with very few keeps them."""
+    chosen: set[str] = set()
+    for label, count in counts.items():
+        paths = [e.path for e in entries if e.part == "train" and e.label == label]
+        paths.sort(key=lambda path: hashlib.sha256(path.encode(errors="surrogateescape")).digest())
+        chosen |= set(paths[: int(share * count)])
+    return chosen
+
+
+def chosen_shape(found: list[Header | str], path: Path, side: int | None = None) -> Chosen:
+    """Grey if all images are; their own size if it is one and small, else a square that a CPU can train on."""
+    known = [h for h in found if isinstance(h, Header)]
+    if not known:
+        raise UserError(f"None of the {len(found)} images in {path} can be read; the first: {found[0]}.")
+    channels = 1 if all(h.grey for h in known) else 3
+    kind = "grey" if channels == 1 else "colour"
+    if side is not None:
+        return Chosen((channels, side, side), f"Images are brought to {side}x{side} pixels in {kind}.")
+    sizes = {(h.height, h.width) for h in known}
+    if len(sizes) == 1 and max(height_width := sizes.pop()) <= 40 and min(height_width) >= 8:
+        return Chosen(
+            (channels, *height_width), f"All images are {kind} of {height_width[1]}x{height_width[0]} pixels."
+        )
+    short = median(min(h.height, h.width) for h in known)
+    side = 48 if short >= 128 else 32 if short >= 24 else 16
+    reason = f"Images are brought to {side}x{side} pixels in {kind}: half of them have a shorter side of {short:.0f}"
+    return Chosen((channels, side, side), f"{reason} or more. --size decides otherwise.")
+
+
+def with_more_labels(data: DataSet, path: Path) -> DataSet:
+    """The data set with labels from a table that was filled in: columns `label` and `path` (or `row`)."""
+    key = "path" if data.paths is not None else "row"
+    row_of = {p: i for i, p in enumerate(data.paths)} if data.paths is not None else {}
+    y, count = data.train.y.clone(), 0
+    for line, row in enumerate(rows_of(path, (key, "label")), start=2):
+        label, where = str(row["label"] or ""), str(row[key] or "").strip()
+        if not label.strip():
+            continue
+        if label not in data.classes:
+            raise UserError(f"{path} has the label {label!r} in line {line}; use one of: {', '.join(data.classes)}.")
+        index = row_of.get(where) if data.paths is not None else int(where) if where.isdigit() else None
+        if index is None or index >= len(y):
+            raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
+        y[index] = data.classes.index(label)
+        count += 1
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    return replace(
+        data,
+        train=Images(data.train.x, y),
+        files={**data.files, path.name: content},
+        notes=(*data.notes, f"{count} labels were added from {path.name}."),
+        more_labels=str(path.absolute()),
+    )
