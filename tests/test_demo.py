@@ -37,7 +37,9 @@ def test_demo(demo, tmp_path, monkeypatch):
     assert code == 0, err
     result = json.loads(out)
     assert (result["data"], result["labels"], result["seeds"], set(result["ways"])) == ("digits", 20, 1, set(RUNS))
-    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == sorted(RUNS.values())
+    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == sorted(
+        [*RUNS.values(), "report.html", "report-label-next.csv"]
+    )
     splits = set()
     for way, name in RUNS.items():
         run = Run(tmp_path / "demo" / name)

@@ -332,6 +332,93 @@ def tune(
         display.out.print(f"Written: {', '.join(map(str, files))}. Train with --recipe {best}.", highlight=False)
 
 
+@app.command()
+def check(
+    data: Data,
+    labels: Annotated[int | None, typer.Option(help="as for train", min=1)] = None,
+    size: Size = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look before training: what is there, what is wrong, how long it will take. Exit code 2 if it cannot work."""
+    from afda import check as look
+    from afda import display
+
+    files = look.files_found(data)
+    try:
+        images = loaded(data, as_json, side=size)
+    except UserError as error:
+        if not files:
+            raise
+        print_json({"files": files, "problem": str(error)}) if as_json else display.check_files(files)
+        raise
+    machine = chosen_runtime(device, precision, threads)
+    made = requested_recipe(default_recipe(images, machine.device.type), images, None, None, labels, [])
+    same = look.duplicates(images)
+    problem = look.problem_with(made, images)
+    found = {
+        **look.described(images),
+        "files": files or None,
+        "duplicates": same,
+        "warnings": look.warnings(images, same, files),
+        "expected": None if problem else look.expected(made, images, machine),
+        "problem": problem,
+    }
+    print_json(found) if as_json else display.check_result(found)
+    if problem:
+        raise UserError(problem)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="the directory of a finished run")],
+    images: Annotated[
+        list[str], typer.Argument(help="folders, image files, .txt lists, .csv or .parquet tables, .npz arrays")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="a .csv, .parquet or .jsonl file")] = Path("predictions.csv"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """The class of every image with its confidence, one column per class, and whether it is unlike the training data."""
+    from collections import Counter
+
+    from afda import display, predict
+    from afda.inference import load_model
+    from afda.runs import as_csv
+
+    model, shape = load_model(run)
+    machine = chosen_runtime(device, precision, threads)
+    machine.place(model)
+    skipped: list[tuple[str, str]] = []
+    counts: Counter[str] = Counter()
+    unlike = 0
+    rows = predict.predicted(model, shape, predict.items(images), machine, lambda *which: skipped.append(which))
+    with predict.table(out, overwrite) as write, display.counting("images classified", as_json) as tell:
+        for batch in predict.in_batches(rows):
+            write(batch)
+            counts.update(row["label"] for row in batch)
+            unlike += sum(bool(row["unlike_training"]) for row in batch)
+            tell(counts.total())
+        if not counts:
+            first = f"; the first: {skipped[0][0]} ({skipped[0][1]})" if skipped else ""
+            raise UserError(f"There is no readable image in {', '.join(images)}{first}.")
+    left_out = out.with_name(f"{out.stem}-skipped.csv") if skipped else None
+    if left_out is not None:
+        left_out.write_text(as_csv(("path", "reason"), skipped), encoding="utf-8", errors="surrogateescape")
+    result = {"file": str(out), "images": counts.total(), "classes": dict(counts.most_common()), "unlike": unlike}
+    result |= {
+        "skipped": len(skipped),
+        "skipped_file": left_out and str(left_out),
+        "calibrated": model.temperature != 1,
+    }
+    print_json(result) if as_json else display.predictions(result)
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(help="methods, nets, alignments, data, recipes, or all")] = "all",
@@ -351,6 +438,31 @@ def list_(
     else:
         for table in catalogue_tables(shown):
             out.print(table)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="directories of finished runs; several are compared")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="the page; by default RUN/report.html, or report.html for several runs"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the page if it is there")] = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """One page about finished runs: errors, curves, a map of the features, mistakes, and what to label next."""
+    from afda import display
+    from afda.findings import report as write
+
+    machine = chosen_runtime(device, "float32", threads)
+    with display.err.status("reading") as status:
+        files = write(runs, machine, out, overwrite=overwrite, tell=status.update)
+    if as_json:
+        print_json({"report": str(files[0]), "files": [str(f) for f in files]})
+    else:
+        display.out.print(f"Written: {', '.join(map(str, files))}", highlight=False)
 
 
 def default_recipe(data: Any, device: str) -> str:

@@ -9,7 +9,9 @@ from rich.table import Table
 from afda.data import load
 from afda.display import follow_jobs, out
 from afda.errors import RunFailed, UserError
+from afda.findings import report
 from afda.recipes import AFDA, recipe
+from afda.runtime import runtime
 from afda.sweep import jobs, sweep
 
 WAYS = {"supervised-only": ("supervised", "none"), "AFDA": (AFDA, "adversarial")}
@@ -40,7 +42,18 @@ def demonstrate(folder: Path, seeds: int, labels: int, steps: int | None) -> dic
             and (job.recipe.align is None) == (align == "none")
         ]
         rows[way] = summary(results)
-    return {"data": "digits", "labels": labels, "seeds": seeds, "folder": str(folder), "ways": rows}
+    page = folder / "report.html"
+    newest = max((job.run.path / "result.json").stat().st_mtime_ns for job in done)
+    if not page.exists() or page.stat().st_mtime_ns < newest:
+        report([job.run.path for job in done], runtime("cpu"), page, overwrite=True)
+    return {
+        "data": "digits",
+        "labels": labels,
+        "seeds": seeds,
+        "folder": str(folder),
+        "report": str(page),
+        "ways": rows,
+    }
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -66,4 +79,4 @@ def show(result: dict[str, Any]) -> None:
             way, f"{row['test_error']:.2f}{spread}", each, f"{1000 * row['mmd2']:.2f}", f"{row['seconds']:.0f}"
         )
     out.print(table)
-    out.print(f"The runs are in {result['folder']}.", highlight=False)
+    out.print(f"The runs are in {result['folder']}; {result['report']} shows them.", highlight=False)

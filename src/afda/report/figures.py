@@ -30,12 +30,13 @@ def pyplot() -> Any:
     return plt
 
 
-def embedding(features: np.ndarray, seed: int = 0) -> np.ndarray:
+def embedding(features: np.ndarray, seed: int = 0, iterations: int = 1000) -> np.ndarray:
     """t-SNE of features to two dimensions."""
     from sklearn.manifold import TSNE
 
     perplexity = min(30.0, (len(features) - 1) / 3)
-    return TSNE(2, perplexity=perplexity, init="pca", random_state=seed, n_jobs=-1).fit_transform(features)
+    how = TSNE(2, perplexity=perplexity, init="pca", random_state=seed, n_jobs=-1, max_iter=iterations)
+    return how.fit_transform(features)
 
 
 def draw_embedding(axes: Any, points: np.ndarray, y: np.ndarray, labelled: np.ndarray, caption: str) -> None:
