@@ -20,6 +20,7 @@ ROOMS = (
     {"algorithm"},
     {"training"},
     {"sweep", "evaluate", "listing", "budget", "baseline", "predict"},
+    {"check"},
     {"reproduce", "tune"},
     {"illustrate", "findings"},
     {"display"},

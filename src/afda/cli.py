@@ -384,7 +384,7 @@ def predict(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """The class of every image with its confidence, one column per class, and whether it is unlike the training data."""
+    """The class of every image, its confidence and all probabilities, and whether it is unlike the training images."""
     from collections import Counter
 
     from afda import display, predict

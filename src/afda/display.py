@@ -59,6 +59,16 @@ def decoding(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
+@contextmanager
+def counting(what: str, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A number that grows, where one cannot know how far it will go."""
+    if quiet or not err.is_terminal:
+        yield lambda done: None
+        return
+    with err.status(what) as status:
+        yield lambda done: status.update(f"{done:,} {what}")
+
+
 def introduce(recipe: Recipe, data: DataSet, chosen: str | None) -> None:
     """What the user should know before a training begins."""
     remarks = [f"Note: {note}" for note in data.notes]
@@ -201,3 +211,56 @@ def bound_words(bound: dict[str, float] | None) -> str:
 def complain(message: str) -> None:
     """One sentence on stderr."""
     print(f"afda: {message}", file=sys.stderr)
+
+
+def check_files(files: dict[str, Any]) -> None:
+    """What lies in a folder or table, readable or not."""
+    sizes, modes = files.get("sizes"), ", ".join(f"{n} {mode}" for mode, n in files["modes"].items())
+    text = f"{files['files']} image files" + (f" ({modes})" if modes else "")
+    if sizes:
+        smallest, largest = ("x".join(map(str, sizes[key])) for key in ("smallest", "largest"))
+        text += f", from {smallest} to {largest} pixels, half of them {sizes['median_shorter_side']:.0f} or more"
+    out.print(f"{text}; {len(files['unreadable'])} cannot be read.", highlight=False)
+
+
+def check_result(found: dict[str, Any]) -> None:
+    """What `afda check` has to say."""
+    if found["files"]:
+        check_files(found["files"])
+    kinds = ", ".join(f"{count} {kind}" for kind, count in found["images"].items())
+    table = Table(title=f"{found['name']}: {kinds}", title_justify="left")
+    for column in ("class", "labelled", "validation", "test"):
+        table.add_column(column, justify="left" if column == "class" else "right")
+    names = list(found["classes"]["labelled"])
+    for name in names[:MOST_CLASSES]:
+        table.add_row(Text(name), *(str(found["classes"][kind][name]) for kind in ("labelled", "validation", "test")))
+    if len(names) > MOST_CLASSES:
+        table.add_row(f"and {len(names) - MOST_CLASSES} more")
+    out.print(table)
+    for note in found["notes"]:
+        out.print(f"Note: {note}", highlight=False)
+    for warning in found["warnings"]:
+        out.print(f"Look: {warning}", highlight=False)
+    if not found["warnings"]:
+        out.print("Nothing wrong was found.", highlight=False)
+    if found["expected"]:
+        e = found["expected"]
+        pace = f"On this machine 1,000 updates of {e['net']} take {e['seconds_per_1000_steps']:.0f} s"
+        whole = f"by default it trains {e['steps']}, with a baseline about {e['minutes']:.0f} minutes"
+        out.print(f"{pace}; {whole}. --minutes fits it to the time you have.", highlight=False)
+
+
+MOST_CLASSES = 30
+"""Classes listed on the screen; all of them are in the JSON."""
+
+
+def predictions(result: dict[str, Any]) -> None:
+    """What `afda predict` has done."""
+    common = ", ".join(f"{name} {count}" for name, count in list(result["classes"].items())[:10])
+    out.print(f"{result['images']} images in {result['file']}: {common}.", highlight=False)
+    if result["unlike"]:
+        out.print(f"{result['unlike']} are unlike the training images; do not trust their labels.", highlight=False)
+    if result["skipped"]:
+        out.print(f"{result['skipped']} could not be read, see {result['skipped_file']}.", highlight=False)
+    if not result["calibrated"]:
+        out.print("The confidences are not calibrated: the run had too few validation images.", highlight=False)

@@ -57,7 +57,7 @@ class Familiar(nn.Module):
         self.register_buffer("limit", limit.float())
 
     @classmethod
-    def of(cls, result: Output, share: float = 0.01) -> "Familiar":
+    def of(cls, result: Output, share: float = 0.001) -> "Familiar":
         """Fitted to the outputs for training images, of which `share` are further away than `limit`."""
         features, predicted = result.features.double(), result.logits.argmax(dim=1)
         means = torch.stack([features[predicted == k].mean(dim=0) for k in predicted.unique()])

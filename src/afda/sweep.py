@@ -47,9 +47,9 @@ class Job:
             self.state, self.problem = "failed", str(error)
             return
         command = [sys.executable, "-m", "afda", "train", self.data, "--recipe", str(self.run.path / "recipe.json")]
+        how = ["--resume", "--no-baseline", "--quiet", "--threads", str(threads), *self.options]
         self.process = subprocess.Popen(
-            [*command, "--out", str(self.run.path), "--resume", "--no-baseline", "--quiet", "--threads", str(threads)]
-            + [*self.options],
+            [*command, "--out", str(self.run.path), *how],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -27,6 +27,14 @@ def load(path: str | Path) -> DataSet:
     return replace(from_arrays(**arrays, name=path.stem), files=files)
 
 
+def only_images(path: Path) -> np.ndarray:
+    """The images or vectors in an .npz file, of which the labels are not wanted."""
+    arrays = _read(path)
+    if "x" not in arrays:
+        raise UserError(f"{path} has no array 'x'; save it with np.savez(path, x=images).")
+    return pixels(arrays["x"], "x").numpy()
+
+
 def from_arrays(
     x: Any,
     y: Any,

@@ -7,7 +7,7 @@ from afda.recipes import CONSISTENCY, TEACHER, methods, of_data
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
-    """Images of any kind: a small net up to 16 pixels, a quarter of ConvLarge above."""
+    """Images of any kind: a small net up to 16 pixels, an eighth of ConvLarge above."""
     if len(data.train.shape) != 3:
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
     tiny = min(data.train.shape[1:]) <= 16
@@ -17,7 +17,7 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         labels=labels,
         net={"name": "small", "width": 0.5, "momentum": 0.05}
         if tiny
-        else {"name": "conv-large", "width": 0.25, "momentum": 0.05},
+        else {"name": "conv-large", "width": 0.125, "momentum": 0.05},
         method=methods(
             method,
             vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
@@ -50,11 +50,12 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
-        align=align,
-        steps=1000,
-        labelled_batch=16,
+        align=align if align != "adversarial" else {"name": align, "hidden": 256},
+        steps=500,
+        labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
-        optimisation={"learning_rate": 1e-3, "tail": 1 / 3},
+        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
+        optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
 
