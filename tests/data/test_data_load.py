@@ -38,13 +38,13 @@ def test_a_path(monkeypatch, tmp_path, name):
         ("", "choose from: .*cifar10"),
         ("zzzz", "choose from: .*cifar10"),
         ("x" * 5000, "There is no data set"),
-        ("absent.npz", r"There is no file absent\.npz"),
-        ("some/folder", "There is no file some/folder"),
+        ("absent.npz", r"There is no file or folder absent\.npz"),
+        ("some/folder", "There is no file or folder some/folder"),
         ("./svhn", "There is no file"),
         ("nul\0.npz", "There is no file"),
-        ("folder", r"folder is not an \.npz file"),
-        ("folder/mine.csv", r"mine\.csv is not an \.npz file"),
-        ("folder.npz", "cannot be read"),
+        ("folder", "There are no images in folder"),
+        ("folder/mine.csv", r"mine\.csv has no column 'path'"),
+        ("folder.npz", "There are no images"),
     ],
 )
 def test_what_is_neither(monkeypatch, tmp_path, name, sentence):

@@ -35,10 +35,11 @@ def load(
 
         data = replace(pick("data.sets", name_or_path).load(data_folder()), source=name_or_path)
     else:
-        path = Path(os.path.expanduser(name_or_path))
+        given = os.path.expanduser(name_or_path)
+        path = Path(given)
         known = f"{OWN}, or one of: {', '.join(names('data.sets'))}"
-        if not path.exists():
-            if path.name == name_or_path and not path.suffix:
+        if not os.path.exists(given):
+            if os.path.basename(given) == given and not path.suffix:
                 raise unknown("data set", name_or_path, names("data.sets"))
             raise UserError(f"There is no file or folder {path}; give {known}.")
         if path.suffix.lower() == ".npz" and path.is_file():

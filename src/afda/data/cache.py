@@ -102,6 +102,8 @@ def decoded(root: Path, paths: list[str], shape: Shape, progress: Progress | Non
             try:
                 fill(aside, root, stamps, shape, earlier(place, shape), progress)
                 with contextlib.suppress(OSError):  # another process may have been faster
+                    if opened(target) is None:
+                        shutil.rmtree(target, ignore_errors=True)
                     os.rename(aside, target)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)

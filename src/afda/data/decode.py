@@ -101,6 +101,8 @@ def in_eight_bits(image: Image.Image, mode: str) -> Image.Image:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image)
+    if image.mode in ("LAB", "HSV"):
+        image = image.convert("RGB")
     return image if image.mode == mode else image.convert(mode)
 
 
