@@ -1,4 +1,4 @@
-.PHONY: demo test lint slow clean
+.PHONY: demo test browser lint slow clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,8 +6,14 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/afda demo
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n 2
+
+# The pages of reports are tested in a real browser; without one those tests are skipped, but not where CI is set.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -yqq --no-install-recommends chromium; } \
+	  || echo "No Chromium: the tests of report pages will be skipped; install it with: apt-get install chromium"
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -88,7 +88,7 @@ function lines({ title, note, series, log = false, rule = null, band = null, low
     const first = Math.round(f(bottom)), count = Math.round(f(top)) - first, every = Math.ceil(count / 4);
     marks = Array.from({ length: count + 1 }, (_, i) => 10 ** (first + i)).filter((_, i) => i % every === 0);
   }
-  const across = ticks(0, last, 3);
+  const across = ticks(0, last, 4);
   const pointer = s("line", { class: "rule", y1: T, y2: H - B, visibility: "hidden" });
   const readout = h("div", { class: "readout", "aria-live": "polite" });
   const told = series.map((one) => `${one.name} from ${short(one.points[0][1])} to ${short(one.points.at(-1)[1])}`).join("; ");
@@ -211,7 +211,7 @@ function comparison() {
     return h("tr", { class: "mean" }, cells.map((c, j) => h("td", { class: j < 3 ? "left" : null, colspan: null }, c)), mixed && h("td"));
   };
   return h("section", { id: "runs" }, h("h2", {}, `${values.runs.length} runs`),
-    h("p", { class: "quiet" }, "What follows is of the run that is marked; choose another here or at the top of the page. Runs that differ in nothing but the seed are averaged, ± their standard deviation."),
+    h("p", { class: "quiet" }, "What follows is of the run that is marked; choose another here or at the top of the page.", values.groups.some((group) => group.runs.length > 1) && " Runs that differ in nothing but the seed are averaged, ± their standard deviation."),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of runs" }, h("table", {},
       h("thead", {}, h("tr", {}, [...columns, ...(mixed ? ["data"] : [])].map((c, j) => h("th", { scope: "col", class: j < 3 ? "left" : null }, c)))),
       h("tbody", {}, values.groups.map((group) => [group.runs.map(row), group.runs.length > 1 && average(group)])))));
@@ -238,7 +238,7 @@ function training(run) {
     h("h3", {}, "Alignment of labelled and unlabelled features"),
     light
       ? h("div", { class: "light", id: "light" }, h("span", { class: `lamp ${light.light}`, "aria-hidden": "true" }), h("div", {},
-        h("p", {}, h("strong", { class: light.light }, `Discriminator: ${light.state}. `), `Right in ${(100 * light.accuracy).toFixed(1)} \u00a0% of the cases towards the end; 50\u00a0% is chance, however few images of a batch are labelled. ${light.words}`),
+        h("p", {}, h("strong", { class: light.light }, `Discriminator: ${light.state}. `), `Right in ${(100 * light.accuracy).toFixed(1)}\u00a0% of the cases towards the end; 50\u00a0% is chance, however few images of a batch are labelled. ${light.words}`),
         h("p", { class: "quiet" }, light.advice)))
       : h("p", { class: "quiet" }, run.recipe.align ? "This alignment has no discriminator." : "This run aligns nothing, so it has no discriminator."),
     h("div", { class: "charts" },
@@ -497,7 +497,7 @@ function matrix(run) {
       h("caption", { class: "note", vars: { "text-align": "left" } }, "rows: true class; columns: predicted class"),
       h("thead", {}, h("tr", {}, h("td"), run.classes.map((name) => h("th", { scope: "col", title: name }, name)))),
       h("tbody", {}, run.confusion.map((row, i) => h("tr", {}, h("th", { scope: "row", title: run.classes[i] }, run.classes[i]),
-        row.map((count, j) => h("td", { vars: { "--share": `${total[i] ? Math.round((i === j ? 38 : 38 + 40 * (count > 0)) * (i === j ? count / total[i] : Math.min(1, (3 * count) / total[i]))) : 0}%` }, class: count ? null : "quiet", title: `${run.classes[i]} taken for ${run.classes[j]}` }, count ? whole(count) : "·"))))))),
+        row.map((count, j) => h("td", { vars: { "--share": `${Math.round((i === j ? 45 : Math.min(60, 240 * count / total[i])) * (count ? (i === j ? count / total[i] : 1) : 0))}%` }, class: i === j ? "right" : count ? "wrong" : "quiet", title: `${run.classes[i]} taken for ${run.classes[j]}` }, count ? whole(count) : "·"))))))),
     often.length ? [h("p", { class: "note" }, "Most often:"), h("ul", { class: "note" }, often)] : h("p", {}, "There is no mistake."));
 }
 
@@ -540,7 +540,7 @@ function next() {
   if (!list) return null;
   return h("section", { id: "next" }, h("h2", {}, "Label these next"),
     h("p", {}, `${plural(list.names.length, "unlabelled image")} whose labels would teach most${several ? `, as ${list.run} sees it` : ""}: the model wavers between classes, and they differ from each other. ${list.looked_at < list.unlabelled ? `They were chosen among ${whole(list.looked_at)} of ${whole(list.unlabelled)}.` : ""}`),
-    list.file && h("p", {}, "Fill in the column ", h("code", {}, "label"), " of ", h("code", {}, list.file), ", beside this page, and train again with ", h("code", {}, `--more-labels ${list.file}`), "."),
+    list.file && h("p", {}, "Fill in the column ", h("code", {}, "label"), " of ", h("code", {}, list.file), ", beside this page, and train again with ", h("code", { class: "option" }, "--more-labels"), " ", h("code", {}, list.file), "."),
     h("ul", { class: "gallery" }, list.names.map((name, i) => h("li", {},
       list.pictures && picture(list.sheet, list.pictures[i], name),
       h("p", {}, h("strong", {}, list.classes[list.suggested[i]]), ` ${(100 * list.confidence[i]).toFixed(0)} %, or `, list.classes[list.second[i]], "?"), h("p", { class: "name" }, name)))));

@@ -22,7 +22,7 @@ def sheet(images: np.ndarray, most: int) -> dict[str, Any]:
     columns = math.ceil(math.sqrt(n * height / width))
     for side in SIDES:
         tiles = shrunk(images, side)
-        lossless = tiles.nbytes <= LOSSLESS
+        lossless = side == SIDES[0] and tiles.nbytes <= LOSSLESS
         url = as_url(tiles, columns, lossless=lossless, quality=60 if lossless else 82, method=2)
         if len(url) <= most:
             break

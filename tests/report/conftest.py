@@ -1,0 +1,112 @@
+"""Two small trainings and their pages, made once, and a real browser to open them in."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from afda.data import load
+from afda.findings import findings, looks, report
+from afda.recipes import recipe
+from afda.runtime import runtime
+from afda.training import train
+
+STRANGE = ("<script>alert(1)</script>", "</script><b>bold", "a & b", '"quoted" \u2028', "{{style}}")
+UNLABELLED = 400
+
+
+@pytest.fixture(scope="session")
+def machine():
+    return runtime("cpu", "float32", 1)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="session")
+def runs(folder, digits, machine):
+    """Aligned and supervised-only with 50 labels of the digits."""
+    ways = {"aligned": ("vat+entropy", "adversarial"), "supervised": ("supervised", "none")}
+    for name, (method, align) in ways.items():
+        made = recipe("digits-demo", digits, method, align).with_settings(["labels=50", "steps=60"])
+        train(made, digits, folder / name, on=machine)
+    return [folder / name for name in ways]
+
+
+@pytest.fixture(scope="session")
+def values(runs, machine):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(looks, "UNLABELLED", UNLABELLED)
+        return findings(runs, machine)
+
+
+@pytest.fixture(scope="session")
+def page_file(runs, folder, machine, values):
+    """The page of both runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("afda.findings.findings", lambda *_: values)
+        return report(runs, machine, folder / "page" / "report.html")[0]
+
+
+@pytest.fixture(scope="session")
+def strange_run(folder, digits, machine):
+    """A run on somebody's own arrays whose classes have names that a page could trip over; nothing to test on."""
+    x, y = digits.train.x.numpy()[:600], digits.train.y.numpy()[:600]
+    x, y = x[y < len(STRANGE), 0], y[y < len(STRANGE)]
+    held = np.arange(len(x)) >= 200
+    path = folder / "strange <b>.npz"
+    labels = np.where(np.arange(200) < 60, y[:200], -1)
+    np.savez(path, x=x[:200], y=labels, x_val=x[held], y_val=y[held], classes=np.array(STRANGE))
+    data = load(str(path))
+    made = recipe("own-images", data).with_settings(["steps=8", "net=mlp"])
+    return train(made, data, folder / "<i>run", on=machine).path
+
+
+@pytest.fixture(scope="session")
+def strange_page(strange_run, machine):
+    return report([strange_run], machine)[0]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        message = "no Chromium to open the page in: apt-get install chromium"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tool:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = tool.chromium.launch(executable_path=found, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium):
+    """Open a page: it fails the test if the page complains, or asks for anything but itself."""
+    contexts, complaints, requests = [], [], []
+
+    def open_page(path, width=1200, **how):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, **how)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("#origin")
+        tab.evaluate("Promise.all([...document.images].map((i) => i.decode()))")
+        tab.wait_for_timeout(100)
+        requests.remove(path.as_uri())
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith("data:")] == []
