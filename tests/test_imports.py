@@ -23,7 +23,7 @@ ROOMS = (
     {"check"},
     {"reproduce", "tune"},
     {"illustrate", "findings"},
-    {"display"},
+    {"display", "estimator", "export"},
     {"demo"},
     {"cli"},
     {"__main__"},
@@ -77,7 +77,7 @@ def test_light_imports(module):
     assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
-@pytest.mark.parametrize("name", ["train", "AdversarialAlignment"])
+@pytest.mark.parametrize("name", ["train", "AdversarialAlignment", "AFDAClassifier"])
 def test_a_public_name_is_found_when_first_used(name):
     done = run(
         f"import afda.training, afda; from afda import {name}; assert callable({name}) and afda.{name} is {name}"

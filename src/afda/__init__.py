@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 # Where the public names live. They are imported when first used, so that `afda --help` need not wait for torch.
 _HOME = {
+    "AFDAClassifier": "afda.estimator",
     "AdversarialAlignment": "afda.align.adversarial",
     "Recipe": "afda.recipe",
     "mmd2": "afda.measures",
@@ -14,10 +15,11 @@ _HOME = {
     "train": "afda.training",
 }
 
-__all__ = ["AdversarialAlignment", "Recipe", "__version__", "mmd2", "risk_bound", "train"]
+__all__ = ["AFDAClassifier", "AdversarialAlignment", "Recipe", "__version__", "mmd2", "risk_bound", "train"]
 
 if TYPE_CHECKING:
     from afda.align.adversarial import AdversarialAlignment
+    from afda.estimator import AFDAClassifier
     from afda.measures import mmd2, risk_bound
     from afda.recipe import Recipe
     from afda.training import train

@@ -1,0 +1,219 @@
+"""The scikit-learn door: `AFDAClassifier`, a classifier and transformer that learns from partial labels."""
+
+import contextlib
+import copy
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import joblib
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from afda.algorithm import steps
+from afda.classifier import Output
+from afda.data.arrays import from_arrays, pixels
+from afda.data.images import UNLABELLED, DataSet, Images
+from afda.errors import UserError
+from afda.inference import outputs
+from afda.recipe import Recipe
+from afda.recipes import AFDA, recipe
+from afda.runtime import Runtime, runtime
+from afda.training import Training, begin, log_line
+
+ALONE = threading.Lock()
+"""Held while torch's random state and number of threads, of which a process has one, are ours."""
+
+
+class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+    """A net trained on a few labels and many samples without one, their features aligned.
+
+    `y` is -1 where there is no label, or None or "" among names. `X` holds vectors (n, d), grey images (n, h, w) or
+    colour images (n, h, w, channels); images are uint8, or floats from 0 to 1. If every sample has a label, all of them
+    also serve as the samples without one, so that consistency and entropy still regularise.
+
+    Parameters
+    ----------
+    method : the semi-supervised method, such as "vat"; "a+b" adds two up, "supervised" uses the labels alone.
+    align : "adversarial", "reversal", "mmd", or None.
+    net, steps, labelled_batch, unlabelled_batch, learning_rate : None leaves each as in the recipe for such data.
+    settings : any other field of the recipe, as a list of "path=value" such as "method.vat.radius=2.0".
+    random_state : a seed makes `fit` repeatable.
+    device : "auto", "cpu", "cuda", ...
+    n_jobs : CPU threads; None leaves them as torch has them, -1 takes all cores.
+    verbose : whether `fit` prints ten lines of progress.
+
+    Attributes
+    ----------
+    classes_ : the labels that occur in `y`, sorted.
+    model_ : the trained `afda.inference.Model`, on the CPU.
+    recipe_ : the `afda.Recipe` that it was trained by.
+    n_features_in_ : `X.shape[1]`.
+    feature_names_in_ : the names of the columns of `X`, if it has any.
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = AFDA,
+        align: str | None = "adversarial",
+        net: str | None = None,
+        steps: int | None = None,
+        labelled_batch: int | None = None,
+        unlabelled_batch: int | None = None,
+        learning_rate: float | None = None,
+        settings: Sequence[str] = (),
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        n_jobs: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.align = align
+        self.net = net
+        self.steps = steps
+        self.labelled_batch = labelled_batch
+        self.unlabelled_batch = unlabelled_batch
+        self.learning_rate = learning_rate
+        self.settings = settings
+        self.random_state = random_state
+        self.device = device
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on the samples `X`, those with a label in `y` and those without."""
+        X, y = validate_data(self, X, y, allow_nd=True)
+        known, labels = labels_in(y)
+        check_classification_targets(labels)
+        numbers = np.full(len(y), UNLABELLED)
+        self.classes_, numbers[known] = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"AFDAClassifier needs labels of at least 2 classes, but y has {len(self.classes_) or 'no'} class."
+            )
+        with as_value_errors(), self._alone() as machine:
+            data = from_arrays(X, numbers, classes=list(map(str, self.classes_)))
+            self.recipe_ = self._recipe(data)
+            if self.recipe_.uses_unlabelled and known.all():
+                data = also_without_labels(data)
+            training = begin(self.recipe_, data, machine)
+            self._follow(training)
+            if not training.finite():
+                raise ValueError("The loss stopped being a number; try a lower learning_rate.")
+            self.model_ = training.model().eval().cpu()
+            self.model_.zero_grad()
+        self._shape = X.shape[1:]
+        self._n_features_out = self.model_.classifier.features
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely class of each sample."""
+        logits = self._outputs(X).logits
+        return self.classes_[logits.argmax(dim=1).numpy()]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class, in the order of `classes_`."""
+        logits = self._outputs(X).logits
+        return self.model_.probabilities(logits.double()).numpy()
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The aligned features of each sample."""
+        features = self._outputs(X).features.numpy()
+        return features.astype(np.float64) if np.asarray(X).dtype == np.float64 else features
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy on those samples that have a label."""
+        known, labels = labels_in(column_or_1d(y))
+        if not known.any():
+            raise ValueError("None of these samples has a label to score by.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(labels, self.predict(X)[known], sample_weight=weight))
+
+    def _recipe(self, data: DataSet) -> Recipe:
+        kind = "own-vectors" if len(data.train.shape) == 1 else "own-images"
+        options = {
+            "net": self.net,
+            "steps": self.steps,
+            "labelled_batch": self.labelled_batch,
+            "unlabelled_batch": self.unlabelled_batch,
+            "optimisation.learning_rate": self.learning_rate,
+            "seed": check_random_state(self.random_state).randint(2**31 - 1),
+        }
+        changes = [f"{path}={value}" for path, value in options.items() if value is not None]
+        settings = [self.settings] if isinstance(self.settings, str) else list(self.settings or ())
+        return recipe(kind, data, self.method, self.align or "none").with_settings(changes + settings)
+
+    def _follow(self, training: Training) -> None:
+        every = math.ceil(training.recipe.steps / 10)
+        for step in steps(training):
+            if self.verbose and (step % every == 0 or step == training.recipe.steps):
+                line = log_line(training, step % every or every)
+                print(", ".join(f"{name} {value:.4g}" for name, value in line.items() if name != "seconds"))
+                training.sums = {}
+
+    def _outputs(self, X: Any) -> Output:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, allow_nd=True)
+        if X.shape[1:] != self._shape:
+            raise ValueError(f"X has samples of shape {X.shape[1:]}, but AFDAClassifier was fitted to {self._shape}.")
+        with as_value_errors(), self._alone() as machine:
+            model = copy.deepcopy(self.model_)
+            machine.place(model)
+            if X.ndim == 2 and machine.device.type == "cpu":
+                # In float32 what a sample gives would depend, in the last digits, on those it is batched with.
+                model.double()
+            return outputs(model, pixels(X, "X"), machine)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[Runtime]:
+        """The machine, with the caller's random state and number of threads as they were afterwards."""
+        threads = None if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
+        with ALONE:
+            before = torch.get_num_threads()
+            try:
+                machine = runtime(self.device, "float32", threads)
+                with torch.random.fork_rng([machine.device] if machine.device.type == "cuda" else []):
+                    yield machine
+            finally:
+                torch.set_num_threads(before)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def labels_in(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which samples have a label, one that is not -1, None or an empty name; and these labels."""
+    if y.dtype.kind != "O":
+        known = y != ("" if y.dtype.kind == "U" else UNLABELLED)
+        return known, y[known]
+    known = np.array([label is not None and label not in ("", UNLABELLED) for label in y], dtype=bool)
+    if len({isinstance(label, str) for label in y[known]}) > 1:
+        raise ValueError("y mixes names and numbers; give labels of one kind.")
+    numbers = any(not isinstance(label, str) for label in y[known])
+    return known, np.array(y[known].tolist()) if numbers else y[known]
+
+
+def also_without_labels(data: DataSet) -> DataSet:
+    """The data with every training image once more, its label hidden."""
+    x, y = data.train.x, data.train.y
+    return replace(data, train=Images(torch.cat([x, x]), torch.cat([y, torch.full_like(y, UNLABELLED)])))
+
+
+@contextlib.contextmanager
+def as_value_errors() -> Iterator[None]:
+    """A user's mistake as scikit-learn has it, without the dashes of the command line's options."""
+    try:
+        yield
+    except UserError as error:
+        raise ValueError(str(error).replace("--", "")) from None
