@@ -14,6 +14,7 @@ from afda.training import train
 
 STRANGE = ("<script>alert(1)</script>", "</script><b>bold", "a & b", '"quoted" \u2028', "{{style}}")
 UNLABELLED = 400
+"""Images on a map, for quick tests."""
 
 
 @pytest.fixture(scope="session")
@@ -31,16 +32,21 @@ def runs(folder, digits, machine):
     """Aligned and supervised-only with 50 labels of the digits."""
     ways = {"aligned": ("vat+entropy", "adversarial"), "supervised": ("supervised", "none")}
     for name, (method, align) in ways.items():
-        made = recipe("digits-demo", digits, method, align).with_settings(["labels=50", "steps=60"])
+        made = recipe("digits-demo", digits, method, align).with_settings(["labels=50", "steps=40"])
         train(made, digits, folder / name, on=machine)
     return [folder / name for name in ways]
 
 
-@pytest.fixture(scope="session")
-def values(runs, machine):
+@pytest.fixture(scope="session", autouse=True)
+def _small_maps():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looks, "UNLABELLED", UNLABELLED)
-        return findings(runs, machine)
+        yield
+
+
+@pytest.fixture(scope="session")
+def values(runs, machine, _small_maps):
+    return findings(runs, machine)
 
 
 @pytest.fixture(scope="session")

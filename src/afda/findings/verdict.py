@@ -109,9 +109,10 @@ def comparison(one: Finished, other: Finished, found: dict[str, Any]) -> list[st
     if found["p"] is None:
         missing = "whether that is more than chance cannot be said without the predictions of both."
         return [same, f"With the unlabelled images there are {points}; {missing}"]
+    chance = f"p = {found['p']:.2g}" if found["p"] >= 1e-4 else "p < 0.0001"
     split = (
         f"{found['only_this'] + found['only_other']:,} images are classified correctly by only one of the two, "
-        f"{found['only_this']:,} of them by this run (exact McNemar test, p = {found['p']:.2g})."
+        f"{found['only_this']:,} of them by this run (exact McNemar test, {chance})."
     )
     if found["p"] >= 0.05:
         return [same, f"Whether the unlabelled images helped is unclear: {points} may be chance.", split]

@@ -35,6 +35,7 @@ const clock = (t) => (t === null || t === undefined ? "–" : t < 100 ? `${t.toF
 const between = (pair) => (pair ? `${pair[0].toFixed(1)} to ${pair[1].toFixed(1)}\u00a0%` : "–");
 const short = (x) => minus(x === 0 ? "0" : Math.abs(x) >= 1000 ? whole(Math.round(x)) : Math.abs(x) < 0.001 ? x.toExponential(1).replace(".0e", "e") : String(Number(x.toPrecision(3))));
 const kept = (sentence) => sentence.replaceAll(" %", "\u00a0%"); // a number and its unit stay on one line
+const quarter = (x) => Math.round(4 * x) / 4;
 const plural = (n, one) => `${whole(n)} ${one}${n === 1 ? "" : "s"}`;
 
 // Which colour and stroke a run has: that of its group.
@@ -54,7 +55,7 @@ function picture(sheet, number, label) {
 // Charts
 
 function ticks(low, high, count) {
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * 10 ** Math.floor(Math.log10((high - low) / count))).find((t) => (high - low) / t <= count);
+  const step = [1, 2, 2.5, 4, 5, 10].map((m) => m * 10 ** Math.floor(Math.log10((high - low) / count))).find((t) => (high - low) / t <= count);
   const found = [];
   for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + step * 1e-9; t += step) found.push(Math.abs(t) < step * 1e-9 ? 0 : t);
   return found;
@@ -88,14 +89,14 @@ function lines({ title, note, series, log = false, rule = null, band = null, low
     const first = Math.round(f(bottom)), count = Math.round(f(top)) - first, every = Math.ceil(count / 4);
     marks = Array.from({ length: count + 1 }, (_, i) => 10 ** (first + i)).filter((_, i) => i % every === 0);
   }
-  const across = ticks(0, last, 4);
+  const across = ticks(0, last, 3);
   const pointer = s("line", { class: "rule", y1: T, y2: H - B, visibility: "hidden" });
   const readout = h("div", { class: "readout", "aria-live": "polite" });
   const told = series.map((one) => `${one.name} from ${short(one.points[0][1])} to ${short(one.points.at(-1)[1])}`).join("; ");
   const svg = s("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", tabindex: 0, "aria-label": `${title} over ${whole(last)} updates: ${told}. Arrow keys read values.` },
     band && s("rect", { class: "band", x: L, width: W - L - R, y: Y(band[1]), height: Y(band[0]) - Y(band[1]) }),
     marks.map((y) => [s("line", { class: "axis", x1: L, x2: W - R, y1: Y(y), y2: Y(y) }), s("text", { x: L - 6, y: Y(y) + 4, "text-anchor": "end" }, short(y))]),
-    across.map((x) => s("text", { x: X(x), y: H - 7, "text-anchor": x === 0 ? "start" : X(x) > W - R - 14 ? "end" : "middle" }, x === 0 ? "update 0" : whole(x))),
+    across.map((x) => s("text", { x: X(x), y: H - 7, "text-anchor": x === 0 ? "start" : X(x) > W - R - 40 ? "end" : "middle" }, x === across.at(-1) ? `${whole(x)} updates` : whole(x))),
     rule !== null && s("line", { class: "rule", x1: L, x2: W - R, y1: Y(rule), y2: Y(rule) }),
     [...series].sort((a, b) => (b.thin ? 1 : 0) - (a.thin ? 1 : 0)).map((one) => one.points.length > 1
       ? s("polyline", { class: one.thin ? "curve thin" : "curve", stroke: one.colour, "stroke-dasharray": one.dash, points: one.points.map(([x, y]) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`).join(" ") })
@@ -127,7 +128,7 @@ function lines({ title, note, series, log = false, rule = null, band = null, low
 const every = (pick) => values.runs.map((run, i) => ({ name: run.name, points: pick(run.curves) || [], ...stroke(i) }));
 
 // An error with its interval on a scale that all rows of a table share.
-const barWidth = () => (window.innerWidth < 640 ? 110 : 300);
+const barWidth = () => (window.innerWidth < 640 ? 96 : 300);
 function bar(marks, most) {
   const W = barWidth(), X = (x) => 4 + (W - 8) * Math.min(1, x / most);
   return s("svg", { viewBox: `0 0 ${W} 18`, width: W, height: 18, "aria-hidden": "true" },
@@ -197,23 +198,26 @@ function classErrors(run, beside) {
 function comparison() {
   const choose = (i) => { chosen = i; draw(); document.getElementById("verdict").scrollIntoView(); };
   const name = (i) => h("button", { type: "button", onclick: () => choose(i), "aria-label": `show ${values.runs[i].name}` }, values.runs[i].name);
-  const columns = ["run", "method", "alignment", "labels", "seed", "test error %", "val error %", "MMD² × 10³", "time"];
+  const columns = ["run", "test error %", "val error %", "MMD² × 10³", "method", "alignment", "labels", "seed", "time"];
+  const left = (j) => (j === 0 || j === 4 || j === 5 ? "left" : null);
+  const empty = (j) => (j === 1 || j === 2) && values.runs.every((run) => (j === 1 ? run.test_error : run.val_error) === null);
+  const cellsOf = (tag, cells, props) => cells.map((c, j) => empty(j) ? null : h(tag, { class: left(j), ...props }, c));
   const mixed = new Set(values.runs.map((run) => run.data)).size > 1;
   const row = (i) => {
     const run = values.runs[i];
-    const cells = [name(i), run.recipe.method.map((m) => m.name).join("+"), run.recipe.align ? run.recipe.align.name : "none", whole(run.labels), String(run.seed),
-      run.test_error === null ? "–" : run.test_error.toFixed(2), run.val_error === null ? "–" : run.val_error.toFixed(2), milli(run.mmd2), clock(run.seconds)];
-    return h("tr", { class: i === chosen ? "chosen" : null, "data-run": i }, cells.map((c, j) => h("td", { class: j < 3 ? "left" : null }, c)), mixed && h("td", {}, run.data));
+    const error = (x) => (x === null ? "–" : x.toFixed(2));
+    const cells = [name(i), error(run.test_error), error(run.val_error), milli(run.mmd2), run.recipe.method.map((m) => m.name).join("+"), run.recipe.align ? run.recipe.align.name : "none", whole(run.labels), String(run.seed), clock(run.seconds)];
+    return h("tr", { class: i === chosen ? "chosen" : null, "data-run": i }, cellsOf("td", cells), mixed && h("td", {}, run.data));
   };
   const average = (group) => {
     const times = (x) => (x === null ? null : 1000 * x);
-    const cells = [`mean of ${group.runs.length} seeds`, group.words, "", "", "", spread(group.test_error, group.test_error_std, 2), spread(group.val_error, group.val_error_std, 2), minus(spread(times(group.mmd2), times(group.mmd2_std), 2)), clock(group.seconds)];
-    return h("tr", { class: "mean" }, cells.map((c, j) => h("td", { class: j < 3 ? "left" : null, colspan: null }, c)), mixed && h("td"));
+    const cells = [`mean of ${group.runs.length} seeds`, spread(group.test_error, group.test_error_std, 2), spread(group.val_error, group.val_error_std, 2), minus(spread(times(group.mmd2), times(group.mmd2_std), 2)), "", "", "", "", clock(group.seconds)];
+    return h("tr", { class: "mean" }, cellsOf("td", cells), mixed && h("td"));
   };
   return h("section", { id: "runs" }, h("h2", {}, `${values.runs.length} runs`),
     h("p", { class: "quiet" }, "What follows is of the run that is marked; choose another here or at the top of the page.", values.groups.some((group) => group.runs.length > 1) && " Runs that differ in nothing but the seed are averaged, ± their standard deviation."),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of runs" }, h("table", {},
-      h("thead", {}, h("tr", {}, [...columns, ...(mixed ? ["data"] : [])].map((c, j) => h("th", { scope: "col", class: j < 3 ? "left" : null }, c)))),
+      h("thead", {}, h("tr", {}, cellsOf("th", [...columns, ...(mixed ? ["data"] : [])], { scope: "col" }))),
       h("tbody", {}, values.groups.map((group) => [group.runs.map(row), group.runs.length > 1 && average(group)])))));
 }
 
@@ -243,9 +247,9 @@ function training(run) {
       : h("p", { class: "quiet" }, run.recipe.align ? "This alignment has no discriminator." : "This run aligns nothing, so it has no discriminator."),
     h("div", { class: "charts" },
       lines({ title: "Accuracy of the discriminator", series: every((c) => c.discriminator_accuracy), rule: 0.5, band: [0.42, 0.68], low: 0.3, high: 1, note: "Dotted: chance. Shaded: healthy." }),
-      lines({ title: "MMD² between labelled and unlabelled", series: every((c) => c.mmd2), rule: 0, note: "An unbiased estimate on a sample: it scatters around zero, below it too, once the features are aligned." }),
-      lines({ title: several ? "Theorem 1: terms of this run’s bound" : "Theorem 1: terms of the bound", log: true, key: true, series: Object.entries(BOUND).map(([key, name], i) => own(curves.bound[key], name, i)),
-        note: last === undefined ? null : `At the end the four terms add up to ${short(last)}, and what the paper’s approximation drops is ${short(curves.bound.remainder.at(-1)[1])}.` })),
+      lines({ title: "MMD², labelled to unlabelled", series: every((c) => c.mmd2), rule: 0, note: "An unbiased estimate on a sample: it scatters around zero, below it too, once the features are aligned." }),
+      lines({ title: "Terms of the bound (Theorem 1)", log: true, key: true, series: Object.entries(BOUND).map(([key, name], i) => own(curves.bound[key], name, i)),
+        note: last === undefined ? null : `${several ? "Of this run. " : ""}At the end the four terms add up to ${short(last)}, and what the paper’s approximation drops is ${short(curves.bound.remainder.at(-1)[1])}.` })),
     !curves.bound.total && h("p", { class: "note" }, "The terms of Theorem 1 need the true labels of the unlabelled images, which are known in benchmarks only."));
 }
 
@@ -274,7 +278,9 @@ function map(run) {
   let by = known ? "true" : "predicted", show = "all", view = null, fitted = null, at = null, colours = [], asked = false;
   const canvas = h("canvas", { class: "map", tabindex: 0, role: "application", "aria-roledescription": "map of images", "aria-describedby": "map-help",
     "aria-label": `t-SNE map of ${whole(n)} images. Arrow keys go from image to image, plus and minus zoom, 0 shows all.` });
-  const tip = h("div", { class: "tip", hidden: true });
+  const tip = h("div", { class: "tip", hidden: true }), halo = h("div", { class: "halo", hidden: true });
+  const discs = new Map();
+  let middles = [], around = 16;
   const live = h("div", { class: "hidden", "aria-live": "polite", id: "map-live" });
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Classes shown" });
   const count = h("span", { class: "note", id: "map-count" });
@@ -308,7 +314,7 @@ function map(run) {
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.clearRect(0, 0, w, t);
     const near = order.filter((i) => { const [x, y] = place(i); return shown(i) && x > -20 && x < w + 20 && y > -20 && y < t + 20; });
-    const small = Math.min(6, (n > 2000 ? 2 : 2.8) * Math.sqrt(zoom)), large = Math.min(8, 4.6 * Math.sqrt(zoom));
+    const small = quarter(Math.min(6, (n > 2000 ? 2 : 2.8) * Math.sqrt(zoom))), large = quarter(Math.min(8, 4.6 * Math.sqrt(zoom)));
     const images = pictures && pictures.image.complete && zoom > 2 && near.length <= 160;
     for (const i of near) {
       const [x, y] = place(i), labelled = i < m.labelled;
@@ -321,34 +327,46 @@ function map(run) {
         if (labelled) { c.strokeStyle = ink; c.lineWidth = 1.6; c.strokeRect(x - side / 2 - 3.5, y - side / 2 - 3.5, side + 7, side + 7); }
         continue;
       }
-      c.beginPath();
-      c.arc(x, y, labelled ? large : small, 0, 7);
-      c.globalAlpha = labelled ? 1 : 0.78;
-      c.fillStyle = colours[i];
-      c.fill();
-      if (labelled) { c.strokeStyle = ink; c.lineWidth = 1.5; c.stroke(); }
+      const stamp = disc(colours[i], labelled ? large : small, labelled ? ink : null, ratio);
+      c.drawImage(stamp, x - stamp.width / ratio / 2, y - stamp.height / ratio / 2, stamp.width / ratio, stamp.height / ratio);
     }
-    c.globalAlpha = 1;
     if ((by === "true" || by === "predicted") && run.classes.length <= 30 && zoom < 4) {
       c.font = "700 15px system-ui, sans-serif"; c.textAlign = "center"; c.textBaseline = "middle"; c.lineJoin = "round";
-      for (let k = 0; k < run.classes.length; k++) {
-        const of = near.filter((i) => classOf(i) === k);
-        if (of.length < 5) continue;
-        const middle = (axis) => of.map((i) => place(i)[axis]).sort((a, b) => a - b)[Math.floor(of.length / 2)];
-        const text = run.classes[k].length > 18 ? `${run.classes[k].slice(0, 17)}…` : run.classes[k], x = middle(0), y = middle(1);
-        c.strokeStyle = card; c.lineWidth = 4; c.strokeText(text, x, y);
-        c.fillStyle = ink; c.fillText(text, x, y);
+      for (const [name, x, y] of middles) {
+        c.strokeStyle = card; c.lineWidth = 4; c.strokeText(name, x * view.k + view.x, y * view.k + view.y);
+        c.fillStyle = ink; c.fillText(name, x * view.k + view.x, y * view.k + view.y);
       }
     }
-    if (at !== null && shown(at)) {
-      const [x, y] = place(at);
-      c.beginPath(); c.arc(x, y, (images ? 26 : large) + 4, 0, 7); c.strokeStyle = ink; c.lineWidth = 2.5; c.stroke();
+    around = 2 * ((images ? 26 : large) + 4);
+    mark();
+  }
+  // The ring around the image in question is an element of its own, so that pointing need not draw the map again.
+  function mark() {
+    halo.hidden = at === null || !shown(at);
+    if (halo.hidden) return;
+    const [x, y] = place(at);
+    for (const [name, v] of Object.entries({ left: x - around / 2, top: y - around / 2, width: around, height: around })) halo.style[name] = `${v}px`;
+  }
+  // A disc of each colour is drawn once and stamped thousands of times.
+  function disc(colour, radius, ring, ratio) {
+    const known = `${colour} ${radius} ${ring} ${ratio}`;
+    if (!discs.has(known)) {
+      if (discs.size > 500) discs.clear();
+      const side = Math.ceil(2 * (radius + 1.5) * ratio), stamp = h("canvas", { width: side, height: side }), c = stamp.getContext("2d");
+      c.scale(ratio, ratio);
+      c.arc(side / ratio / 2, side / ratio / 2, radius, 0, 7);
+      c.globalAlpha = ring ? 1 : 0.78;
+      c.fillStyle = colour;
+      c.fill();
+      if (ring) { c.strokeStyle = ring; c.lineWidth = 1.5; c.stroke(); }
+      discs.set(known, stamp);
     }
+    return discs.get(known);
   }
   const redraw = () => { if (!asked) { asked = true; requestAnimationFrame(render); } };
   function point(i, spoken) {
     at = i;
-    redraw();
+    mark();
     tip.hidden = i === null;
     if (i === null) { tip.removeAttribute("data-point"); return; }
     const facts = [m.true[i] >= 0 && `true class ${nameOf(m.true[i])}`, `predicted ${nameOf(m.predicted[i])}, ${(100 * m.confidence[i]).toFixed(0)} % sure`, i < m.labelled ? "labelled" : "unlabelled"].filter(Boolean);
@@ -378,9 +396,9 @@ function map(run) {
   function zoom(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
     const k = Math.max(fitted.k * 0.8, Math.min(fitted.k * 60, view.k * factor)), f = k / view.k;
     view = { k, x: x - (x - view.x) * f, y: y - (y - view.y) * f };
-    if (at !== null) point(at); else redraw();
+    redraw(); if (at !== null) point(at);
   }
-  function reset() { fitted = fit(); view = { ...fitted }; if (at !== null) point(at); else redraw(); }
+  function reset() { fitted = fit(); view = { ...fitted }; redraw(); if (at !== null) point(at); }
   function step(dx, dy) {
     const w = canvas.clientWidth, t = canvas.clientHeight;
     if (at === null || !shown(at)) { point(nearest(w / 2, t / 2, 1e9), true); return; }
@@ -395,6 +413,7 @@ function map(run) {
     const [a, b] = place(best);
     view.x += a < 30 ? 30 - a : a > w - 30 ? w - 30 - a : 0;
     view.y += b < 30 ? 30 - b : b > t - 30 ? t - 30 - b : 0;
+    if (a < 30 || a > w - 30 || b < 30 || b > t - 30) redraw();
     point(best, true);
   }
   const where = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
@@ -403,7 +422,7 @@ function map(run) {
   for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) canvas.addEventListener(end, (event) => fingers.delete(event.pointerId));
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = where(event), before = fingers.get(event.pointerId);
-    if (before && event.pointerType === "mouse") { view.x += x - before[0]; view.y += y - before[1]; fingers.set(event.pointerId, [x, y]); point(null); return; }
+    if (before && event.pointerType === "mouse") { view.x += x - before[0]; view.y += y - before[1]; fingers.set(event.pointerId, [x, y]); redraw(); point(null); return; }
     if (before && fingers.size === 2) {
       const [other] = [...fingers].filter(([id]) => id !== event.pointerId).map(([, p]) => p);
       const far = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]);
@@ -426,7 +445,7 @@ function map(run) {
   canvas.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     const [x, y] = at === null ? [undefined, undefined] : place(at);
-    if (move && event.shiftKey) { view.x -= 60 * move[0]; view.y -= 60 * move[1]; if (at !== null) point(at); else redraw(); }
+    if (move && event.shiftKey) { view.x -= 60 * move[0]; view.y -= 60 * move[1]; redraw(); if (at !== null) point(at); }
     else if (move) step(...move);
     else if (event.key === "+" || event.key === "=") zoom(1.5, x, y);
     else if (event.key === "-") zoom(1 / 1.5, x, y);
@@ -440,8 +459,12 @@ function map(run) {
 
   function update() {
     paint();
-    const total = order.filter(shown).length;
-    count.textContent = `${whole(total)} of ${whole(n)} images shown`;
+    const now = order.filter(shown);
+    middles = run.classes.flatMap((name, k) => {
+      const of = now.filter((i) => classOf(i) === k), middle = (axis) => of.map((i) => m.points[i][axis]).sort((a, b) => a - b)[Math.floor(of.length / 2)];
+      return of.length < 5 ? [] : [[name.length > 18 ? `${name.slice(0, 17)}…` : name, middle(0), middle(1)]];
+    });
+    count.textContent = `${whole(now.length)} of ${whole(n)} images shown`;
     key.replaceChildren();
     if (by === "confidence") fill(key, {}, [`${(100 * few).toFixed(0)} % `, h("span", { class: "ramp", vars: { background: `linear-gradient(to right in oklab, ${sureness(few, few)}, ${sureness(1, few)})` } }), " 100 % sure"]);
     if (by === "answer") fill(key, {}, [h("span", { class: "bad" }, "wrong"), ", right, ", "and what is not known in grey"]);
@@ -466,7 +489,7 @@ function map(run) {
     h("div", { class: "tools" }, h("label", { for: "colour" }, "Colour by"), options(ways, "colour", by, (v) => { by = v; }), h("label", { for: "show" }, "Show"), options(limits, "show", show, (v) => { show = v; }),
       button("All classes", "show all classes", () => { off.clear(); update(); }), button("None", "hide all classes", () => { for (let k = -1; k < run.classes.length; k++) off.add(k); update(); }), key, count),
     chips,
-    h("div", { class: "mapbox" }, canvas, h("div", { class: "zoom" }, button("+", "zoom in", () => zoom(1.6)), button("−", "zoom out", () => zoom(1 / 1.6)), button("⤢", "show the whole map", reset)), tip, live),
+    h("div", { class: "mapbox" }, canvas, h("div", { class: "zoom" }, button("+", "zoom in", () => zoom(1.6)), button("−", "zoom out", () => zoom(1 / 1.6)), button("⤢", "show the whole map", reset)), halo, tip, live),
     h("p", { class: "note", id: "map-help" }, "Drag to move, double-click or pinch to zoom, click into the map to zoom with the wheel. Keyboard: arrows go from image to image, with Shift they move the map, + and − zoom, 0 shows all."),
     asTable(run));
   update();
