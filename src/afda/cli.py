@@ -465,6 +465,25 @@ def report(
         display.out.print(f"Written: {', '.join(map(str, files))}", highlight=False)
 
 
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="the directory of a finished run")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the file to write")] = Path("model.onnx"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A trained model as an ONNX file: raw images in, probabilities and features out."""
+    from afda import display
+    from afda.export import exported
+
+    with display.err.status("exporting"):
+        result = exported(run, out, overwrite=overwrite)
+    if as_json:
+        print_json(result)
+    else:
+        display.out.print(f"Written: {out}. It takes {result['input']}.", highlight=False)
+
+
 def default_recipe(data: Any, device: str) -> str:
     """The recipe for a data set when none is named: short on a CPU, the paper's on a GPU."""
     if data.source == "digits":

@@ -1,0 +1,156 @@
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from afda import __version__, train
+from afda.choices import names, pick
+from afda.classifier import BatchNorm
+from afda.cli import main
+from afda.data.arrays import from_arrays
+from afda.data.images import Preparation
+from afda.data.normalise import fitted
+from afda.export import as_onnx
+from afda.inference import Model, load_model
+from afda.recipes import recipe
+
+CLASSES = ("cat", 'a "dog"', "élan", "<b>")
+NETS = {
+    "conv-large": ({"width": 1 / 16, "top_norm": True}, (3, 12, 12), "zca"),
+    "small": ({"width": 0.25}, (1, 8, 8), "centre"),
+    "mlp": ({"hidden": 16, "features": 8}, (5,), "standard"),
+    "wrn-28-2": ({"width": 0.125}, (3, 12, 12), "standard"),
+    "shake-shake": ({"width": 1 / 24, "heads": 2}, (4, 12, 12), "centre"),
+}
+
+
+def inputs(n, shape, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    if len(shape) == 1:
+        return 3 * torch.randn(n, *shape, generator=random) + 5
+    return torch.randint(0, 256, (n, *shape), generator=random, dtype=torch.uint8)
+
+
+def session(content):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def compare(model, running, shape):
+    """The file's outputs and the model's, for batches of one and of several."""
+    (taken,) = running.get_inputs()
+    assert [output.name for output in running.get_outputs()] == ["probabilities", "features"]
+    for n in (1, 7):
+        x = inputs(n, shape, seed=n)
+        with torch.no_grad():
+            expected = model(x)
+        probabilities, features = running.run(None, {taken.name: x.numpy()})
+        torch.testing.assert_close(
+            torch.from_numpy(probabilities), (expected.logits / model.temperature).softmax(dim=1), rtol=0, atol=1e-4
+        )
+        torch.testing.assert_close(torch.from_numpy(features), expected.features, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", names("nets"))
+def test_the_same_outputs_in_onnxruntime(name):
+    fields, shape, normalise = NETS.get(name, ({}, (3, 12, 12), "centre"))
+    torch.manual_seed(0)
+    classifier = pick("nets", {"name": name, **fields}).build(shape, len(CLASSES))
+    for module in classifier.modules():
+        if isinstance(module, BatchNorm):
+            module.running_mean.normal_(std=0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    normaliser = fitted(Preparation(normalise=normalise), inputs(600, shape))
+    model = Model(normaliser, classifier, CLASSES).eval()
+    model.temperature = 1.7
+
+    content, about = as_onnx(model, shape)
+    onnx.checker.check_model(onnx.load_from_string(content))
+    running = session(content)
+    compare(model, running, shape)
+    (taken,) = running.get_inputs()
+    vectors = len(shape) == 1
+    assert (taken.name, taken.type) == (("vectors", "tensor(float)") if vectors else ("images", "tensor(uint8)"))
+    assert isinstance(taken.shape[0], str)
+    assert taken.shape[1:] == list(shape)
+    told = running.get_modelmeta().custom_metadata_map
+    assert tuple(json.loads(told["classes"])) == CLASSES
+    assert told["afda_version"] == __version__
+    assert told["input"] == about["input"]
+    assert str(shape)[1:-1].rstrip(",") in told["input"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, digits):
+    """A finished run on a few digits."""
+    y = np.where(np.arange(100) < 60, digits.train.y[:100].numpy(), -1)
+    data = from_arrays(digits.train.x[:100, 0].numpy(), y)
+    settings = ["steps=3", "net=mlp", "net.hidden=16", "net.features=8", "align.hidden=8"]
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return train(recipe("own-images", data).with_settings(settings), data, out).path
+
+
+@pytest.fixture
+def afda(monkeypatch, capsys):
+    """The command in this process: its exit code, standard output and standard error."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["afda", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit:
+            code = exit.code or 0
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_the_command(run, tmp_path):
+    out = tmp_path / "[b]mine.onnx"
+    command = [sys.executable, "-m", "afda", "export", run, "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"Written: {out}. It takes images: uint8 (n, 1, 8, 8), channels first, from 0 to 255.\n"
+    model, shape = load_model(run)
+    compare(model, session(out.read_bytes()), shape)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_json_and_what_is_there_already(afda, run, tmp_path):
+    out = tmp_path / "model.onnx"
+    out.write_text("work")
+    code, text, err = afda("export", run, "-o", out)
+    assert (code, text, err) == (2, "", f"afda: {out} already exists; choose another -o, or add --overwrite.\n")
+    assert out.read_text() == "work"
+    code, text, err = afda("export", run, "-o", out, "--overwrite", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(text)
+    assert told.pop("bytes") == out.stat().st_size
+    classes = [str(k) for k in range(10)]
+    about = {"afda_version": __version__, "classes": classes, "input": told["input"]}
+    assert told == {"run": str(run), "file": str(out), **about}
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def test_mistakes(afda, run, tmp_path, monkeypatch):
+    for arguments, words in (
+        ([tmp_path / "nowhere", "-o", tmp_path / "a.onnx"], "has no readable model.json"),
+        ([run, "-o", tmp_path], f"{tmp_path} is a folder; name a file such as {tmp_path / 'model.onnx'}."),
+        ([run, "-o", tmp_path / "absent" / "a.onnx"], "cannot be written (No such file or directory)"),
+    ):
+        code, out, err = afda("export", *arguments)
+        assert (code, out) == (2, "")
+        assert words in err
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    code, out, err = afda("export", run, "-o", tmp_path / "a.onnx")
+    assert (code, out) == (2, "")
+    assert err == "afda: Exporting needs onnx and onnxscript: pip install -c constraints.txt 'afda[onnx]'.\n"
+    assert list(tmp_path.iterdir()) == []
