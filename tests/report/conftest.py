@@ -77,6 +77,17 @@ def strange_page(strange_run, machine):
 
 
 @pytest.fixture(scope="session")
+def vector_page(folder, digits, machine):
+    """The page of a run on vectors, of which there are no pictures."""
+    x, y = digits.train.x.numpy()[:300].reshape(300, -1) / 16.0, digits.train.y.numpy()[:300]
+    path = folder / "vectors.npz"
+    np.savez(path, x=x[:200], y=np.where(np.arange(200) < 80, y[:200], -1), x_test=x[200:], y_test=y[200:])
+    data = load(str(path))
+    run = train(recipe("own-vectors", data).with_settings(["steps=8"]), data, folder / "vectors", on=machine)
+    return report([run.path], machine)[0]
+
+
+@pytest.fixture(scope="session")
 def chromium():
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:

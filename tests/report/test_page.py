@@ -196,6 +196,15 @@ def test_strange_names_are_text(opened, strange_run, strange_page):
     assert "error on the validation set" in text(tab, ".hero")
 
 
+def test_vectors_have_no_pictures(opened, vector_page):
+    tab = opened(vector_page)
+    assert tab.locator("[data-picture]").count() == 0
+    tab.locator(".chip").last.focus()
+    tab.keyboard.press("Tab")
+    assert "predicted" in text(tab, ".tip")
+    assert tab.locator("#next li").count() > 0
+
+
 @pytest.mark.parametrize("width", [390, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_and_wide_light_and_dark(opened, page_file, strange_page, width, scheme):

@@ -279,7 +279,6 @@ function map(run) {
   const canvas = h("canvas", { class: "map", tabindex: 0, role: "application", "aria-roledescription": "map of images", "aria-describedby": "map-help",
     "aria-label": `t-SNE map of ${whole(n)} images. Arrow keys go from image to image, plus and minus zoom, 0 shows all.` });
   const tip = h("div", { class: "tip", hidden: true }), halo = h("div", { class: "halo", hidden: true });
-  const discs = new Map();
   let middles = [], around = 16;
   const live = h("div", { class: "hidden", "aria-live": "polite", id: "map-live" });
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Classes shown" });
@@ -316,6 +315,7 @@ function map(run) {
     const near = order.filter((i) => { const [x, y] = place(i); return shown(i) && x > -20 && x < w + 20 && y > -20 && y < t + 20; });
     const small = quarter(Math.min(6, (n > 2000 ? 2 : 2.8) * Math.sqrt(zoom))), large = quarter(Math.min(8, 4.6 * Math.sqrt(zoom)));
     const images = pictures && pictures.image.complete && zoom > 2 && near.length <= 160;
+    const ringed = new Map(), plain = new Map();
     for (const i of near) {
       const [x, y] = place(i), labelled = i < m.labelled;
       if (images) {
@@ -327,7 +327,9 @@ function map(run) {
         if (labelled) { c.strokeStyle = ink; c.lineWidth = 1.6; c.strokeRect(x - side / 2 - 3.5, y - side / 2 - 3.5, side + 7, side + 7); }
         continue;
       }
-      const stamp = disc(colours[i], labelled ? large : small, labelled ? ink : null, ratio);
+      const stamps = labelled ? ringed : plain;
+      if (!stamps.has(colours[i])) stamps.set(colours[i], disc(colours[i], labelled ? large : small, labelled ? ink : null, ratio));
+      const stamp = stamps.get(colours[i]);
       c.drawImage(stamp, x - stamp.width / ratio / 2, y - stamp.height / ratio / 2, stamp.width / ratio, stamp.height / ratio);
     }
     if ((by === "true" || by === "predicted") && run.classes.length <= 30 && zoom < 4) {
@@ -349,19 +351,14 @@ function map(run) {
   }
   // A disc of each colour is drawn once and stamped thousands of times.
   function disc(colour, radius, ring, ratio) {
-    const known = `${colour} ${radius} ${ring} ${ratio}`;
-    if (!discs.has(known)) {
-      if (discs.size > 500) discs.clear();
-      const side = Math.ceil(2 * (radius + 1.5) * ratio), stamp = h("canvas", { width: side, height: side }), c = stamp.getContext("2d");
-      c.scale(ratio, ratio);
-      c.arc(side / ratio / 2, side / ratio / 2, radius, 0, 7);
-      c.globalAlpha = ring ? 1 : 0.78;
-      c.fillStyle = colour;
-      c.fill();
-      if (ring) { c.strokeStyle = ring; c.lineWidth = 1.5; c.stroke(); }
-      discs.set(known, stamp);
-    }
-    return discs.get(known);
+    const side = Math.ceil(2 * (radius + 1.5) * ratio), stamp = h("canvas", { width: side, height: side }), c = stamp.getContext("2d");
+    c.scale(ratio, ratio);
+    c.arc(side / ratio / 2, side / ratio / 2, radius, 0, 7);
+    c.globalAlpha = ring ? 1 : 0.78;
+    c.fillStyle = colour;
+    c.fill();
+    if (ring) { c.strokeStyle = ring; c.lineWidth = 1.5; c.stroke(); }
+    return stamp;
   }
   const redraw = () => { if (!asked) { asked = true; requestAnimationFrame(render); } };
   function point(i, spoken) {
