@@ -45,9 +45,17 @@ def recipe(
 
 
 def applicable(made: Recipe, settings: tuple[str, ...]) -> list[str]:
-    """Those settings that are about parts this recipe has."""
-    parts = {f"method.{m.name()}" for m in made.method} | ({"align"} if made.align else set())
-    return [s for s in settings if not s.startswith(("method.", "align.")) or any(s.startswith(p + ".") for p in parts)]
+    """Those settings that are about parts this recipe has; `with vat: steps=5` is one for that method only."""
+    methods = {m.name() for m in made.method}
+    parts = {f"method.{name}" for name in methods} | ({"align"} if made.align else set())
+    chosen = []
+    for setting in settings:
+        condition, _, plain = setting.rpartition(": ")
+        if condition and condition.removeprefix("with ") not in methods:
+            continue
+        if not plain.startswith(("method.", "align.")) or any(plain.startswith(f"{part}.") for part in parts):
+            chosen.append(plain)
+    return chosen
 
 
 def summaries() -> list[tuple[str, str, tuple[str, ...]]]:
@@ -66,13 +74,23 @@ def methods(names: str, **fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 SHORT = (
     "net.momentum=0.05",
-    "steps=8000",
-    "unlabelled_batch=48",
-    "optimisation.learning_rate=0.001",
+    "steps=3000",
+    "labelled_batch=16",
+    "unlabelled_batch=32",
+    "optimisation.learning_rate=0.01",
+    "with vat: optimisation.learning_rate=0.003",
+    'optimisation.schedule="linear-tail"',
     "optimisation.tail=0.3333333333333333",
+    "align.learning_rate=0.001",
     'method.vat.on="unlabelled"',
+    "method.pi-model.weight=10",
+    "method.pi-model.ramp=0.3",
+    "method.mean-teacher.weight=10",
+    "method.mean-teacher.ramp=0.3",
+    "method.mean-teacher.decay=0.99",
 )
-"""What the cpu profiles of the paper's ablation change besides the width: a short schedule, small batches."""
+"""What the cpu profiles of the paper's ablation change besides the width: a short schedule for all methods alike, small
+batches, a large learning rate and a smaller one for d, chosen on validation images (docs/experiments.md)."""
 
 CONSISTENCY = {"weight": 50.0, "ramp": 0.3}
 TEACHER = {**CONSISTENCY, "decay": 0.99}

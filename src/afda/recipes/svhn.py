@@ -47,7 +47,7 @@ def wide_resnet(data: DataSet, method: str, align: str, labels: int | None = Non
 RECIPES = (ablation, headline, wide_resnet)
 DEFAULT_METHODS: dict[str, str] = {}
 CPU = {
-    "ablation": ("net.width=0.125", *SHORT, "method.vat.radius=2.5"),
-    "wide_resnet": ("net.width=0.25", *SHORT, "method.vat.radius=2.5"),
-    "headline": ("net.width=0.125", *SHORT, "method.vat.radius=2.5", "labelled_batch=16"),
+    "ablation": ("net.width=0.125", *SHORT, "method.vat.radius=2.0"),
+    "wide_resnet": ("net.width=0.25", *SHORT, "method.vat.radius=2.0"),
+    "headline": ("net.width=0.125", *SHORT, "method.vat.radius=2.0"),
 }
