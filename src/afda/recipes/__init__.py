@@ -11,7 +11,7 @@ from typing import Any
 
 from afda.data.images import DataSet
 from afda.errors import unknown
-from afda.recipe import Recipe
+from afda.recipe import Recipe, paths
 
 AFDA = "vat+entropy"
 """The paper's method on SVHN: virtual adversarial training with entropy, to which alignment is added."""
@@ -46,14 +46,13 @@ def recipe(
 
 def applicable(made: Recipe, settings: tuple[str, ...]) -> list[str]:
     """Those settings that are about parts this recipe has; `with vat: steps=5` is one for that method only."""
-    methods = {m.name() for m in made.method}
-    parts = {f"method.{name}" for name in methods} | ({"align"} if made.align else set())
+    methods, known = {m.name() for m in made.method}, paths(made.model_dump())
     chosen = []
     for setting in settings:
         condition, _, plain = setting.rpartition(": ")
         if condition and condition.removeprefix("with ") not in methods:
             continue
-        if not plain.startswith(("method.", "align.")) or any(plain.startswith(f"{part}.") for part in parts):
+        if not plain.startswith(("method.", "align.")) or plain.partition("=")[0] in known:
             chosen.append(plain)
     return chosen
 
