@@ -77,6 +77,17 @@ def test_the_verdict(opened, page_file, values):
     assert f"Discriminator: {values['runs'][0]['discriminator']['state']}." in text(tab, "#light")
 
 
+def test_seeds_are_named_together(opened, values, tmp_path):
+    """With several seeds no single one, perhaps the luckiest, stands for all."""
+    first = values["runs"][0]
+    group = {**values["groups"][0], "runs": [0, 1], "test_error": 12.25, "test_error_std": 1.5}
+    path = tmp_path / "seeds.html"
+    path.write_text(page({**values, "groups": [group], "runs": [first, {**first, "seed": 1}]}), encoding="utf-8")
+    tab = opened(path)
+    assert "one of 2 seeds; over all of them the error is 12.25 ± 1.50 %" in text(tab, "#seeds")
+    assert "12.25 ± 1.50" in text(tab, "#runs tr.mean")
+
+
 def test_every_curve_is_there(opened, page_file, values):
     titles = set(opened(page_file).locator("#training h3").all_inner_texts())
     assert {"Supervised term", "Consistency term", "Entropy term", "Alignment term", "Learning rate"} <= titles

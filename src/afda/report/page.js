@@ -89,7 +89,8 @@ function lines({ title, note, series, log = false, rule = null, band = null, low
     const first = Math.round(f(bottom)), count = Math.round(f(top)) - first, every = Math.ceil(count / 4);
     marks = Array.from({ length: count + 1 }, (_, i) => 10 ** (first + i)).filter((_, i) => i % every === 0);
   }
-  const across = ticks(0, last, 3);
+  const wanted = ticks(0, last, 3), ends = X(wanted.at(-1)) > W - R - 40; // the last one says what they are, and needs room
+  const across = wanted.filter((x, i) => !ends || i === wanted.length - 1 || X(wanted.at(-1)) - X(x) > 100);
   const pointer = s("line", { class: "rule", y1: T, y2: H - B, visibility: "hidden" });
   const readout = h("div", { class: "readout", "aria-live": "polite" });
   const told = series.map((one) => `${one.name} from ${short(one.points[0][1])} to ${short(one.points.at(-1)[1])}`).join("; ");
@@ -156,6 +157,11 @@ function verdict(run) {
     h("span", { class: "number", id: "error" }, percent(run.error)),
     h("span", { class: "of" }, `error on the ${run.part} set`, h("br"), `95 % interval ${between(run.interval)}`));
   const words = run.part === null ? run.verdict : run.verdict.slice(1);
+  const group = values.groups[groupOf(chosen)], other = run.versus && values.groups[groupOf(run.versus.run)];
+  const key = run.part === "test" ? "test_error" : "val_error";
+  const over = (some) => `${spread(some[key], some[`${key}_std`], 2)}\u00a0%`;
+  const seeds = group.runs.length > 1 && run.part !== null && h("p", { class: "lead", id: "seeds" }, "This is one of ", String(group.runs.length), " seeds; over all of them the error is ", h("strong", {}, over(group)),
+    other && other.runs.length > 1 && ["; supervised-only it is ", h("strong", {}, over(other))], ".");
   const facts = [
     ["labelled images", whole(run.labels)], ["unlabelled images", run.unlabelled === null ? "–" : whole(run.unlabelled)],
     run.part === "test" && run.val_error !== null && ["validation error", percent(run.val_error)],
@@ -163,7 +169,7 @@ function verdict(run) {
     ["updates", whole(run.steps)], ["training time", clock(run.seconds)], ["seed", String(run.seed)],
   ].filter(Boolean);
   return h("section", { id: "verdict", class: "first" },
-    h("h1", {}, `${run.data}, ${plural(run.labels, "label")}: ${run.words}`), number,
+    h("h1", {}, `${run.data}, ${plural(run.labels, "label")}: ${run.words}`), number, seeds,
     words.map((sentence) => h("p", { class: "lead" }, kept(sentence))),
     run.versus
       ? h("p", { class: "lead" }, kept(run.versus.words[0]), " ", h("span", { class: `outcome ${run.versus.outcome}`, id: "outcome" }, kept(run.versus.words[1])), " ", h("span", { class: "quiet" }, run.versus.words.slice(2).join(" ")))
