@@ -114,8 +114,9 @@ def train(
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
     from afda import display
-    from afda.baseline import FOLDER, verdict, without_unlabelled
+    from afda.baseline import FOLDER, without_unlabelled
     from afda.budget import steps_within
+    from afda.findings import verdict_in_words
     from afda.recipe import Recipe
     from afda.runs import Run, open_run
     from afda.training import begin, fit, prepared
@@ -163,7 +164,7 @@ def train(
     if compared:
         alone = trained(without_unlabelled(made), path / FOLDER).result()
         result["baseline"] = {key: alone[key] for key in ("test_error", "val_error", "mmd2", "seconds")}
-        result["verdict"] = verdict(result, alone)
+        result["verdict"] = verdict_in_words(path, machine)
     if as_json:
         print_json(result)
     elif not quiet:

@@ -8,7 +8,7 @@ from afda import __version__
 from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.findings.course import discriminator
-from afda.findings.finished import complete, finished_runs, unique
+from afda.findings.finished import Finished, complete, finished_runs, unique
 from afda.findings.labelling import label_next, label_table
 from afda.findings.looks import Pictures, honesty, mistakes, seen, the_map
 from afda.findings.verdict import about, grouped, versus
@@ -48,11 +48,10 @@ def report(
     return [path, *written]
 
 
-def findings(paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """All that the page shows of these runs, as plain values. Supervised-only runs inside their directories come along.
-
-    What is missing, such as data that have changed, is left out of the page and named on it.
-    """
+def with_answers(
+    paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None] = lambda _: None
+) -> list[Finished]:
+    """The runs with what their models say of the images that their errors are of."""
     runs = finished_runs(paths)
     loaded: dict[str, DataSet | str] = {}
     for one in runs:
@@ -62,6 +61,22 @@ def findings(paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None
             tell(f"predicting with {one.name}")
             machine.place(one.model)
             one.logits = outputs(one.model, one.scored.x, machine).logits
+    return runs
+
+
+def verdict_in_words(path: Path, machine: Runtime) -> str:
+    """Whether the unlabelled images helped a run, by the supervised-only run inside its directory."""
+    runs = with_answers([path], machine)
+    found = versus(runs[0], runs)
+    return " ".join(found["words"][:2]) if found else "There are no test or validation images to compare them on."
+
+
+def findings(paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """All that the page shows of these runs, as plain values. Supervised-only runs inside their directories come along.
+
+    What is missing, such as data that have changed, is left out of the page and named on it.
+    """
+    runs = with_answers(paths, machine, tell)
     pictures = Pictures()
     lead = next((i for i, one in enumerate(runs) if not one.supervised_only), 0)
     groups = grouped(runs)
