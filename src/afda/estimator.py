@@ -47,7 +47,8 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     settings : any other field of the recipe, as a list of "path=value" such as "method.vat.radius=2.0".
     random_state : a seed makes `fit` repeatable.
     device : "auto", "cpu", "cuda", ...
-    n_jobs : CPU threads; None leaves them as torch has them, -1 takes all cores.
+    n_jobs : CPU threads; -1 takes all cores. None is one for vectors, whose nets are too small to share out, and leaves
+        them as torch has them for images.
     verbose : whether `fit` prints ten lines of progress.
 
     Attributes
@@ -99,7 +100,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             raise ValueError(
                 f"AFDAClassifier needs labels of at least 2 classes, but y has {len(self.classes_) or 'no'} class."
             )
-        with as_value_errors(), self._alone() as machine:
+        with as_value_errors(), self._alone(X) as machine:
             data = from_arrays(X, numbers, classes=list(map(str, self.classes_)))
             self.recipe_ = self._recipe(data)
             if self.recipe_.uses_unlabelled and known.all():
@@ -164,7 +165,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         X = validate_data(self, X, reset=False, allow_nd=True)
         if X.shape[1:] != self._shape:
             raise ValueError(f"X has samples of shape {X.shape[1:]}, but AFDAClassifier was fitted to {self._shape}.")
-        with as_value_errors(), self._alone() as machine:
+        with as_value_errors(), self._alone(X) as machine:
             model = copy.deepcopy(self.model_)
             machine.place(model)
             if X.ndim == 2 and machine.device.type == "cpu":
@@ -173,9 +174,10 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             return outputs(model, pixels(X, "X"), machine)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[Runtime]:
+    def _alone(self, X: np.ndarray) -> Iterator[Runtime]:
         """The machine, with the caller's random state and number of threads as they were afterwards."""
-        threads = None if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
+        of_kind = 1 if X.ndim == 2 else None
+        threads = of_kind if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
         with ALONE:
             before = torch.get_num_threads()
             try:
