@@ -116,14 +116,17 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
     wrong = torch.nonzero(predicted != one.scored.y).flatten()
     surest = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]
     held_out = split_of(one).validation
+    names = [f"image {row}" for row in surest.tolist()]
     if one.part == "test":
         shown = pictures.of(one.data, "test", surest.tolist())
     elif len(held_out):
-        shown = pictures.of(one.data, "train", held_out[surest.numpy()].tolist())
+        rows = held_out[surest.numpy()]
+        shown, names = pictures.of(one.data, "train", rows.tolist()), names_of(one.data, rows)
     else:
         shown = pictures.of(one.data, "val", surest.tolist())
     return {
         "count": len(wrong),
+        "names": names,
         "images": surest.tolist(),
         "true": one.scored.y[surest].tolist(),
         "predicted": predicted[surest].tolist(),

@@ -129,7 +129,7 @@ function lines({ title, note, series, log = false, rule = null, band = null, low
 const every = (pick) => values.runs.map((run, i) => ({ name: run.name, points: pick(run.curves) || [], ...stroke(i) }));
 
 // An error with its interval on a scale that all rows of a table share.
-const barWidth = () => (window.innerWidth < 640 ? 96 : 300);
+const barWidth = () => (window.innerWidth < 640 ? 84 : 300);
 function bar(marks, most) {
   const W = barWidth(), X = (x) => 4 + (W - 8) * Math.min(1, x / most);
   return s("svg", { viewBox: `0 0 ${W} 18`, width: W, height: 18, "aria-hidden": "true" },
@@ -146,7 +146,7 @@ function bar(marks, most) {
 function scale(most) {
   const W = barWidth();
   return s("svg", { viewBox: `0 0 ${W} 12`, width: W, height: 12, "aria-hidden": "true" },
-    ticks(0, most, W < 200 ? 2 : 5).map((x) => s("text", { x: 4 + ((W - 8) * x) / most, y: 10, "text-anchor": x === 0 ? "start" : x > most * 0.9 ? "end" : "middle" }, `${short(x)} %`)));
+    ticks(0, most, W < 200 ? 2 : 5).filter((x, i, all) => W > 200 || i === 0 || i === all.length - 1).map((x) => s("text", { x: 4 + ((W - 8) * x) / most, y: 10, "text-anchor": x === 0 ? "start" : x > most * 0.9 ? "end" : "middle" }, `${short(x)} %`)));
 }
 
 // Sections
@@ -556,9 +556,9 @@ function mistakes(run) {
     run.part === null ? h("p", { class: "quiet" }, "Nothing was measured on test or validation images.") : h("div", { class: "split" }, matrix(run), reliability(run)),
     wrong && wrong.count > 0 && [
       h("h3", {}, "Mistakes that it is surest of"), h("p", { class: "quiet" }, `${whole(wrong.images.length)} of ${plural(wrong.count, "mistake")} on ${run.part} images. Some may be wrong labels.`),
-      h("ul", { class: "gallery" }, wrong.images.map((image, i) => h("li", {},
-        wrong.pictures && picture(wrong.sheet, wrong.pictures[i], `${run.part} image ${image}`),
-        h("p", {}, h("strong", {}, run.classes[wrong.true[i]]), " taken for ", h("strong", { class: "bad" }, run.classes[wrong.predicted[i]])), h("p", { class: "name" }, `${(100 * wrong.confidence[i]).toFixed(1)} % sure, image ${image}`))))]);
+      h("ul", { class: "gallery" }, wrong.images.map((_, i) => h("li", {},
+        wrong.pictures && picture(wrong.sheet, wrong.pictures[i], wrong.names[i]),
+        h("p", {}, h("strong", {}, run.classes[wrong.true[i]]), " taken for ", h("strong", { class: "bad" }, run.classes[wrong.predicted[i]])), h("p", { class: "name" }, `${(100 * wrong.confidence[i]).toFixed(1)} % sure, ${wrong.names[i]}`))))]);
 }
 
 function next() {
