@@ -48,8 +48,8 @@ def test_a_folder(folder):
     assert data.classes == ("cat", "dog")
     assert data.train.shape == (1, 12, 12)
     assert (data.train.y == -1).sum() == 6
-    assert data.paths[:2] == ("cat/0.png", "cat/1.png")
-    with Image.open(folder / data.paths[5]) as expected:
+    assert data.train.paths[:2] == ("cat/0.png", "cat/1.png")
+    with Image.open(folder / data.train.paths[5]) as expected:
         assert (data.train.x[5, 0].numpy() == np.asarray(expected)).all()
     assert (data.test, data.val) == (None, None)
     assert any("too few to hold one out" in note for note in data.notes)
@@ -145,7 +145,7 @@ def test_links_that_lead_out_are_refused(folder, tmp_path):
     os.symlink(folder / "dog" / "0.png", folder / "cat" / "inside.png")
     data = load(str(folder))
     assert data.skipped == (("cat/link.png", "a link that leads out of the folder"),)
-    assert "cat/inside.png" in data.paths
+    assert "cat/inside.png" in data.train.paths
 
 
 def test_unreadable_files_are_skipped(folder):
@@ -153,7 +153,7 @@ def test_unreadable_files_are_skipped(folder):
     (folder / "dog" / "notes.txt").write_text("not looked at")
     data = load(str(folder))
     assert data.skipped == (("cat/bad.png", "not an image"),)
-    assert "cat/bad.png" not in data.paths
+    assert "cat/bad.png" not in data.train.paths
     assert any("1 files cannot be used" in note for note in data.notes)
 
 
@@ -273,7 +273,7 @@ def test_more_labels(folder, tmp_path):
     filled = table(tmp_path / "next.csv", [("unlabeled/deep/0.png", "dog"), ("cat/0.png", "")], ("path", "label"))
     data = load(str(folder), more_labels=str(filled))
     assert (data.train.y >= 0).sum() == 9
-    assert data.train.y[data.paths.index("unlabeled/deep/0.png")] == 1
+    assert data.train.y[data.train.paths.index("unlabeled/deep/0.png")] == 1
     assert data.files != load(str(folder)).files
 
 

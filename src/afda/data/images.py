@@ -20,6 +20,8 @@ class Images:
 
     x: Tensor
     y: Tensor
+    paths: tuple[str, ...] | None = None
+    """The file of each, relative to the data's folder, if each has one."""
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -34,7 +36,12 @@ class Images:
         return tuple(self.x.shape[1:])
 
     def __getitem__(self, index: Tensor) -> "Images":
-        return Images(self.x[index], self.y[index])
+        paths = None if self.paths is None else tuple(np.array(self.paths, dtype=object)[index.numpy()])
+        return Images(self.x[index], self.y[index], paths)
+
+    def name(self, row: int) -> str:
+        """What to call an image: its file, or its number."""
+        return self.paths[row] if self.paths is not None else f"image {row}"
 
 
 class Preparation(Value):
@@ -72,8 +79,6 @@ class DataSet:
     """The absolute path of a table of labels that were added."""
     notes: tuple[str, ...] = ()
     """What the user should know about these files, one sentence each."""
-    paths: tuple[str, ...] | None = None
-    """The file of each training image, relative to the data's folder, if each has one."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that are not used, each with the reason."""
 

@@ -66,7 +66,8 @@ def load(
     y = torch.tensor([UNLABELLED if e.label is None else classes.index(e.label) for e in read], dtype=torch.int64)
     x = torch.from_numpy(found.x)
     ends = np.cumsum([0, *(sum(e.part == part for e in read) for part in PART_ORDER)])
-    parts = {p: Images(x[a:b], y[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
+    paths = tuple(e.path for e in read)
+    parts = {p: Images(x[a:b], y[a:b], paths[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
     content = [[row.path, by_path[row.path].label, by_path[row.path].part, row.sha256] for row in found.rows]
     return DataSet(
         name=name,
@@ -77,7 +78,6 @@ def load(
         preparation=Preparation(shift=min(1 if min(shape[1:]) < 16 else 2, min(shape[1:]) - 1)),
         files={name: hashlib.sha256(json.dumps(content).encode()).hexdigest()},
         notes=tuple(notes),
-        paths=tuple(e.path for e in read[: ends[1]]),
         skipped=skipped,
     )
 
@@ -157,8 +157,9 @@ def chosen_shape(found: list[Header | str], path: Path, side: int | None = None)
 
 def with_more_labels(data: DataSet, path: Path) -> DataSet:
     """The data set with labels from a table that was filled in: columns `label` and `path` (or `row`)."""
-    key = "path" if data.paths is not None else "row"
-    row_of = {p: i for i, p in enumerate(data.paths)} if data.paths is not None else {}
+    paths = data.train.paths
+    key = "path" if paths is not None else "row"
+    row_of = {path: i for i, path in enumerate(paths or ())}
     y, count = data.train.y.clone(), 0
     for line, row in enumerate(rows_of(path, (key, "label")), start=2):
         label, where = str(row["label"] or ""), str(row[key] or "").strip()
@@ -166,7 +167,7 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
             continue
         if label not in data.classes:
             raise UserError(f"{path} has the label {label!r} in line {line}; use one of: {', '.join(data.classes)}.")
-        index = row_of.get(where) if data.paths is not None else int(where) if where.isdigit() else None
+        index = row_of.get(where) if paths is not None else int(where) if where.isdigit() else None
         if index is None or index >= len(y):
             raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
         y[index] = data.classes.index(label)
@@ -174,7 +175,7 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return replace(
         data,
-        train=Images(data.train.x, y),
+        train=Images(data.train.x, y, paths),
         files={**data.files, path.name: content},
         notes=(*data.notes, f"{count} labels were added from {path.name}."),
         more_labels=str(path.absolute()),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from afda.findings.finished import Finished
-from afda.findings.looks import Pictures, Seen, names_of
+from afda.findings.looks import Pictures, Seen
 
 COUNT = 48
 
@@ -27,9 +27,9 @@ def label_next(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] 
         "looked_at": len(rows),
         "unlabelled": one.result.get("unlabelled"),
         "classes": list(one.data.classes),
-        "by_path": one.data.paths is not None,
+        "by_path": one.data.train.paths is not None,
         "rows": rows[chosen].tolist(),
-        "names": names_of(one.data, rows[chosen]),
+        "names": [one.data.train.name(row) for row in rows[chosen]],
         "suggested": ranked[:, 0].tolist(),
         "second": ranked[:, 1].tolist(),
         "confidence": np.round(probabilities[chosen].max(axis=1), 3).tolist(),

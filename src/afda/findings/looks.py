@@ -93,14 +93,8 @@ def the_map(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] | N
         "unlabelled": one.result.get("unlabelled"),
         "pictures": pictures.of(one.data, "train", seen.rows.tolist()),
         "sheet": pictures.which(one.data),
-        "names": names_of(one.data, seen.rows),
+        "names": [one.data.train.name(row) for row in seen.rows],
     }
-
-
-def names_of(data: DataSet, rows: np.ndarray) -> list[str]:
-    """The path of each training image, or its number where there are no files."""
-    paths = data.paths
-    return [paths[row] if paths is not None else f"image {row}" for row in rows]
 
 
 def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
@@ -116,12 +110,12 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
     wrong = torch.nonzero(predicted != one.scored.y).flatten()
     surest = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]
     held_out = split_of(one).validation
-    names = [f"image {row}" for row in surest.tolist()]
+    names = [one.scored.name(row) for row in surest.tolist()]
     if one.part == "test":
         shown = pictures.of(one.data, "test", surest.tolist())
     elif len(held_out):
-        rows = held_out[surest.numpy()]
-        shown, names = pictures.of(one.data, "train", rows.tolist()), names_of(one.data, rows)
+        rows = held_out[surest.numpy()].tolist()
+        shown, names = pictures.of(one.data, "train", rows), [one.data.train.name(row) for row in rows]
     else:
         shown = pictures.of(one.data, "val", surest.tolist())
     return {

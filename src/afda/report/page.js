@@ -281,7 +281,7 @@ function map(run) {
   const wide = Math.max(1, ...m.points.map((p) => p[0])), high = Math.max(1, ...m.points.map((p) => p[1]));
   const order = Array.from({ length: n }, (_, i) => n - 1 - i); // labelled ones come first in the values, and last on the canvas
   const off = new Set();
-  let by = known ? "true" : "predicted", show = "all", view = null, fitted = null, at = null, colours = [], asked = false;
+  let by = 2 * m.true.filter((k) => k >= 0).length > n ? "true" : "predicted", show = "all", view = null, fitted = null, at = null, colours = [], asked = false;
   const canvas = h("canvas", { class: "map", tabindex: 0, role: "application", "aria-roledescription": "map of images", "aria-describedby": "map-help",
     "aria-label": `t-SNE map of ${whole(n)} images. Arrow keys go from image to image, plus and minus zoom, 0 shows all.` });
   const tip = h("div", { class: "tip", hidden: true }), halo = h("div", { class: "halo", hidden: true });
@@ -553,7 +553,7 @@ function reliability(run) {
 function mistakes(run) {
   const wrong = run.mistakes;
   return h("section", { id: "mistakes" }, h("h2", {}, "Where it goes wrong"),
-    run.part === null ? h("p", { class: "quiet" }, "Nothing was measured on test or validation images.") : h("div", { class: "split" }, matrix(run), reliability(run)),
+    run.part === null ? h("p", { class: "quiet" }, "Nothing was measured on test or validation images.") : h("div", { class: run.classes.length > 6 ? "stack" : "split" }, matrix(run), reliability(run)),
     wrong && wrong.count > 0 && [
       h("h3", {}, "Mistakes that it is surest of"), h("p", { class: "quiet" }, `${whole(wrong.images.length)} of ${plural(wrong.count, "mistake")} on ${run.part} images. Some may be wrong labels.`),
       h("ul", { class: "gallery" }, wrong.images.map((_, i) => h("li", {},
