@@ -2,12 +2,16 @@
 
 import base64
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 
 from afda.report.page import as_data, page
 from afda.runs import Run
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def text(tab, selector):
@@ -241,3 +245,14 @@ def test_no_script_but_its_own_runs(opened, page_file, tmp_path):
     allowed = re.search(r"script-src 'sha256-([^']+)'", policy)[1]
     assert len(base64.b64decode(allowed)) == 32
     assert len(re.findall(r"(?:src|href)=\"(?!data:|#)", content)) == 0
+
+
+def test_screenshots_for_the_docs(opened, page_file, tmp_path):
+    """AFDA_SCREENSHOTS=run/report.html makes docs/images anew from that page; otherwise they are made and thrown away."""
+    page = os.environ.get("AFDA_SCREENSHOTS")
+    folder = DOCS / "images" if page else tmp_path
+    tab = opened(Path(page).resolve() if page else page_file)
+    tab.wait_for_timeout(500)
+    for section in ("verdict", "map"):
+        tab.locator(f"#{section}").screenshot(path=folder / f"report-{section}.png")
+        assert (folder / f"report-{section}.png").stat().st_size > 10_000
