@@ -248,7 +248,7 @@ def test_no_script_but_its_own_runs(opened, page_file, tmp_path):
 
 
 def test_screenshots_for_the_docs(opened, page_file, tmp_path):
-    """AFDA_SCREENSHOTS=run/report.html makes docs/images anew from that page; otherwise they are made and thrown away."""
+    """AFDA_SCREENSHOTS=run/report.html makes docs/images anew from that page; otherwise nothing is kept."""
     page = os.environ.get("AFDA_SCREENSHOTS")
     folder = DOCS / "images" if page else tmp_path
     tab = opened(Path(page).resolve() if page else page_file)
