@@ -35,9 +35,10 @@ ALONE = threading.Lock()
 class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
     """A net trained on a few labels and many samples without one, their features aligned.
 
-    `y` is -1 where there is no label, or None or "" among names. `X` holds vectors (n, d), grey images (n, h, w) or
-    colour images (n, h, w, channels); images are uint8, or floats from 0 to 1. If every sample has a label, all of them
-    also serve as the samples without one, so that consistency and entropy still regularise.
+    `y` is -1 where there is no label, or None or "" among names; scikit-learn's cross-validation, which sorts labels,
+    takes only "". `X` holds vectors (n, d), grey images (n, h, w) or colour images (n, h, w, channels); images are
+    uint8, or floats from 0 to 1. If every sample has a label, all of them also serve as the samples without one, so
+    that consistency and entropy still regularise.
 
     Parameters
     ----------
