@@ -113,12 +113,13 @@ def test_cells_not_run_are_empty(tmp_path):
 def test_the_written_formats_agree(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
-    md, csv, tex = (
+    md, csv, tex, page = (
         path.read_text() for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2")
     )
     mean = f"{rows[0]['plain']['mean']:.2f}"
     assert mean in md
     assert mean in tex
+    assert f"<td>{mean}" in page
     assert str(rows[0]["plain"]["mean"]) in csv
     assert "Shortened" in md
     assert "afda reproduce table-5 --seeds 2" in md

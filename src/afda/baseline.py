@@ -2,9 +2,6 @@
 
 from afda.recipe import Recipe
 
-FOLDER = "supervised-only"
-"""Where it lies, in the directory of the run that it accompanies."""
-
 
 def without_unlabelled(recipe: Recipe) -> Recipe:
     """The same recipe with the labelled images only."""

@@ -8,7 +8,7 @@ from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.inference import outputs
 from afda.recipe import Recipe
-from afda.results import MEASURED
+from afda.results import MEASURED, TRACED
 from afda.runtime import Runtime
 from afda.training import begin
 
@@ -34,22 +34,30 @@ def seconds_per_step(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
 
 
 def seconds_at_the_end(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
-    """What the looks at the training images cost, by a look at a few of them: there are twenty-one, of 2,000 or all."""
+    """What looking at the images costs: twenty times at a sample while training, and once at nearly all."""
     model = begin(recipe, data, runtime).model()
     sample = data.train.x[:500]
     outputs(model, sample[:50], runtime)
     started = time.monotonic()
     outputs(model, sample, runtime)
     per_image = (time.monotonic() - started) / len(sample)
-    others = sum(len(part) for part in (data.val, data.test) if part is not None)
-    return per_image * (min(len(data.train), MEASURED) + 20 * min(len(data.train), 2000) + 2 * others)
+    known = int((data.train.y >= 0).sum())
+    held_out = [len(part) for part in (data.val, data.test) if part is not None]
+    kinds = [known, len(data.train) - known, *held_out[:1]]
+    looks = (
+        20 * sum(min(kind, TRACED) for kind in kinds) + sum(min(kind, MEASURED) for kind in kinds[:2]) + sum(held_out)
+    )
+    return per_image * looks
 
 
-def steps_within(minutes: float, recipes: Sequence[Recipe], data: DataSet, runtime: Runtime) -> int:
-    """The number of updates with which all these recipes together end in time."""
+def steps_within(
+    minutes: float, recipes: Sequence[Recipe], data: DataSet, runtime: Runtime, started: float | None = None
+) -> int:
+    """The number of updates with which all these recipes together end in time, which runs since `started`."""
+    started = time.monotonic() if started is None else started
     per_step = sum(seconds_per_step(recipe, data, runtime) for recipe in recipes)
     at_the_end = sum(seconds_at_the_end(recipe, data, runtime) for recipe in recipes)
-    found = int((60 * minutes * (1 - RESERVE) - at_the_end) / per_step)
+    found = int((60 * minutes * (1 - RESERVE) - at_the_end - (time.monotonic() - started)) / per_step)
     if found < FEWEST:
         needed = (FEWEST * per_step + at_the_end) / (60 * (1 - RESERVE))
         raise UserError(

@@ -1,6 +1,7 @@
 """A look at a data set before training: what is there, what is wrong with it, and what to expect."""
 
 import hashlib
+import os
 from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
@@ -26,8 +27,8 @@ NAMED = 5
 
 def files_found(name: str) -> dict[str, Any]:
     """The image files of a folder or table, whether or not one can train on them; nothing for other data."""
-    path = Path(name).expanduser()
-    if not path.exists() or not (path.is_dir() or path.suffix.lower() in TABLES):
+    path = Path(os.path.expanduser(name))
+    if not os.path.exists(path) or not (path.is_dir() or path.suffix.lower() in TABLES):
         return {}
     files = listed(path)
     known = headers(files.root, [entry.path for entry in files.entries])
@@ -106,7 +107,7 @@ def warnings(data: DataSet, same: dict[str, list[list[str]]], files: dict[str, A
         example = " = ".join(groups[0][:3])
         if kind == "contradicting":
             said.append(f"{len(groups)} images are there more than once with different labels, such as {example}.")
-        elif "test" in kind and kind != "within test":
+        elif "test" in kind and "labelled" in kind:
             said.append(f"{len(groups)} test images are also in training ({kind}): the test error will look too good.")
         else:
             said.append(f"{len(groups)} images are there more than once ({kind}), such as {example}.")

@@ -6,6 +6,8 @@ import shlex
 import signal
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,7 +94,8 @@ def train(
         list[str] | None, typer.Option("--set", help="path=value: any field of the recipe; may be repeated")
     ] = None,
     more_labels: Annotated[
-        Path | None, typer.Option(help="a .csv with more labels, such as a filled-in report-label-next.csv")
+        list[Path] | None,
+        typer.Option(help="a .csv with more labels, such as a filled-in report-label-next.csv; may be repeated"),
     ] = None,
     baseline: Annotated[
         bool | None,
@@ -114,17 +117,19 @@ def train(
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
     from afda import display
-    from afda.baseline import FOLDER, without_unlabelled
+    from afda.baseline import without_unlabelled
     from afda.budget import steps_within
     from afda.findings import verdict_in_words
     from afda.recipe import Recipe
-    from afda.runs import Run, open_run
+    from afda.runs import BASELINE, Run, open_run
     from afda.training import begin, fit, prepared
 
-    check_train_options(resume, overwrite, snapshots, no_test, minutes, steps)
+    started = time.monotonic()
+    check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
     machine = chosen_runtime(device, precision, threads)
     begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
     images = loaded(data, quiet, begun, more_labels, side=size)
+    no_test, snapshots, baseline = asked_before(begun, no_test, snapshots, baseline)
     if no_test:
         images = replace(images, test=None)
     if recipe is None and begun is not None:
@@ -139,7 +144,7 @@ def train(
     compared = made.uses_unlabelled and (os.path.isabs(images.source) if baseline is None else baseline)
     if minutes is not None:
         todo = [made, without_unlabelled(made)] if compared else [made]
-        made = made.with_settings([f"steps={steps_within(minutes, todo, images, machine)}"])
+        made = made.with_settings([f"steps={steps_within(minutes, todo, images, machine, started)}"])
 
     stop = stop_on_signals()
 
@@ -149,7 +154,7 @@ def train(
         if not run.finished:
             if not quiet and place == path:
                 display.introduce(recipe, images, name if begun is None else None)
-            prepared(training, run)
+            prepared(training, run, {"no_test": no_test, "snapshots": snapshots, "baseline": compared})
             try:
                 display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)
             except KeyboardInterrupt:
@@ -162,7 +167,7 @@ def train(
 
     result = {"run": str(path), **trained(made, path).result()}
     if compared:
-        alone = trained(without_unlabelled(made), path / FOLDER).result()
+        alone = trained(without_unlabelled(made), path / BASELINE).result()
         result["baseline"] = {key: alone[key] for key in ("test_error", "val_error", "mmd2", "seconds")}
         result["verdict"] = verdict_in_words(path, machine)
     if as_json:
@@ -175,17 +180,34 @@ def train(
 
 
 def check_train_options(
-    resume: bool, overwrite: bool, snapshots: bool, no_test: bool, minutes: float | None, steps: int | None
+    resume: bool,
+    overwrite: bool,
+    snapshots: bool,
+    no_test: bool,
+    minutes: float | None,
+    steps: int | None,
+    more_and_fewer: bool,
 ) -> None:
     """Refuse options that contradict each other."""
     if snapshots and no_test:
         raise UserError("--snapshots are there to be tested after the last update; leave out --no-test.")
     if resume and overwrite:
         raise UserError("--resume continues a run and --overwrite replaces it; choose one of them.")
+    if more_and_fewer:
+        raise UserError("--more-labels adds to all the labels there are, so --labels cannot stand beside it.")
     if minutes is not None and not 0 < minutes < float("inf"):
         raise UserError(f"--minutes takes a positive number, not {minutes:g}.")
     if minutes is not None and (steps is not None or resume):
         raise UserError("--minutes decides the number of updates, so --steps and --resume cannot stand beside it.")
+
+
+def asked_before(begun: Any, no_test: bool, snapshots: bool, baseline: bool | None) -> tuple[bool, bool, bool | None]:
+    """What was asked for when a run began holds to its end."""
+    if begun is None or not (begun.path / "environment.json").exists():
+        return no_test, snapshots, baseline
+    before = begun.read_json("environment.json")
+    no_test, snapshots = no_test or before.get("no_test", False), snapshots or before.get("snapshots", False)
+    return no_test, snapshots, before.get("baseline") if baseline is None else baseline
 
 
 def requested_recipe(
@@ -260,11 +282,13 @@ def reproduce(
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
     jobs = display.follow_jobs(sweep(jobs, at_once), f"{name}, {profile} profile, {seeds} seeds")
     rows = table(name, chosen, out, profile, seeds)
-    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]))
+    drawn: list[Path] = []
     if name.startswith("figure"):
         from afda.illustrate import illustrated
 
-        paths += illustrated(name, chosen, out, profile, seeds)
+        drawn = illustrated(name, chosen, out, profile, seeds)
+    figure = next((path for path in drawn if path.suffix == ".png"), None)
+    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]), figure) + drawn
     if as_json:
         print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
     else:
@@ -398,7 +422,8 @@ def predict(
     skipped: list[tuple[str, str]] = []
     counts: Counter[str] = Counter()
     unlike = 0
-    rows = predict.predicted(model, shape, predict.items(images), machine, lambda *which: skipped.append(which))
+    tell_skipped = lambda path, reason: skipped.append((path, reason))  # noqa: E731
+    rows = predict.predicted(model, shape, predict.items(images, tell_skipped), machine, tell_skipped)
     with predict.table(out, overwrite) as write, display.counting("images classified", as_json) as tell:
         for batch in predict.in_batches(rows):
             write(batch)
@@ -494,16 +519,16 @@ def default_recipe(data: Any, device: str) -> str:
     return "own-vectors" if len(data.train.shape) == 1 else "own-images"
 
 
-def loaded(data: str, quiet: bool = False, begun: Any = None, more_labels: Path | None = None, **how: Any) -> Any:
+def loaded(data: str, quiet: bool = False, begun: Any = None, more_labels: list[Path] | None = None, **how: Any) -> Any:
     """The data set, with a bar while its files are decoded; for a run that has begun, as it was then."""
     from afda import display
     from afda.data import load
 
-    more = str(more_labels) if more_labels is not None else None
+    more: Sequence[str] = [str(path) for path in more_labels or ()]
     if begun is not None and (begun.path / "environment.json").exists():
         before = begun.read_json("environment.json")
         shape = before.get("shape")
-        how["shape"], more = tuple(shape) if shape else None, more or before.get("more_labels")
+        how["shape"], more = tuple(shape) if shape else None, more or before.get("more_labels") or ()
     with display.decoding(quiet) as progress:
         return load(data, more_labels=more, progress=progress, **how)
 

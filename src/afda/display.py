@@ -15,7 +15,7 @@ from rich.text import Text
 from afda.data.images import DataSet
 from afda.recipe import Recipe
 from afda.report import tables
-from afda.sweep import Job
+from afda.sweep import Job, seconds_left
 
 # Paths and names of classes may look like markup; they are shown as they are.
 # A file or a pipe has no width to keep to, and a table must not lose digits to one.
@@ -124,7 +124,9 @@ def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
 
 
 def progress_table(todo: list[Job], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    done, left = sum(job.state == "done" for job in todo), seconds_left(todo)
+    time_left = "" if left is None else f", about {duration(left)} left"
+    table = Table(title=f"{title}: {done} of {len(todo)} runs done{time_left}", title_justify="left")
     for column in ("run", "state", "step", "now"):
         table.add_column(column)
     for job in todo:
@@ -133,6 +135,17 @@ def progress_table(todo: list[Job], title: str) -> Table:
         step = f"{line['step']}/{job.recipe.steps}" if job.state == "running" else ""
         table.add_row(job.run.path.name, job.state, step, now)
     return table
+
+
+def duration(seconds: float) -> str:
+    """Roughly, in the unit that fits."""
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds > 5400
+        else f"{seconds / 60:.0f} min"
+        if seconds > 90
+        else f"{seconds:.0f} s"
+    )
 
 
 def percent(value: float | None) -> str:

@@ -27,7 +27,9 @@ def evaluated(path: Path, name: str | None, runtime: Runtime) -> dict[str, Any]:
             raise UserError(f"The data of {path} have changed since it was trained, so its test set may have too.")
         if data.test is None:
             raise UserError(f"The data of {path} have no test set; name labelled data to evaluate on.")
-    if data.test is None and set(data.files.values()) & set(run.read_json("environment.json").get("data", {}).values()):
+    about = run.read_json("environment.json")
+    same = set(data.files.values()) & set(about.get("data", {}).values()) or data.source == about.get("source")
+    if data.test is None and same:
         raise UserError(f"{data.name} is what the model was trained on; name other labelled data to evaluate on.")
     images = data.test if data.test is not None else data.train[data.train.y >= 0]
     if not len(images):

@@ -57,18 +57,32 @@ class Familiar(nn.Module):
         self.register_buffer("limit", limit.float())
 
     @classmethod
-    def of(cls, result: Output, share: float = 0.001) -> "Familiar":
-        """Fitted to the outputs for training images, of which `share` are further away than `limit`."""
-        features, predicted = result.features.double(), result.logits.argmax(dim=1)
-        means = torch.stack([features[predicted == k].mean(dim=0) for k in predicted.unique()])
-        centred = features - means[torch.unique(predicted, return_inverse=True)[1]]
-        covariance = centred.T @ centred / len(centred)
-        # A little of the mean variance keeps directions in which nothing varies from dominating.
-        ridge = 1e-3 * covariance.diagonal().mean().clamp_min(1e-12)
-        values, vectors = torch.linalg.eigh(covariance + ridge * torch.eye(len(covariance), dtype=torch.float64))
-        made = cls(means, vectors * values.rsqrt(), torch.zeros(()))
-        made.limit = torch.quantile(made(result.features)[:QUANTILE_OF], 1 - share)
+    def of(cls, result: Output, share: float = 0.001) -> "Familiar | None":
+        """Fitted to the outputs for training images. `limit` is the distance that `share` of them exceed, each measured
+        by a fit to the other half of them, for a fit makes its own images look near; None if there are too few."""
+        n, d = result.features.shape
+        if n < max(FEWEST, 2 * d):
+            return None
+        predicted = result.logits.argmax(dim=1)
+        halves = torch.arange(n) % 2 == 0
+        distances = [
+            cls.fitted(result.features[half], predicted[half])(result.features[~half]) for half in (halves, ~halves)
+        ]
+        made = cls.fitted(result.features, predicted)
+        made.limit = torch.cat(distances).sort().values[min(n - 1, int((1 - share) * n))]
         return made
+
+    @classmethod
+    def fitted(cls, features: Tensor, predicted: Tensor) -> "Familiar":
+        features = features.double()
+        classes, of_row = torch.unique(predicted, return_inverse=True)
+        means = torch.stack([features[predicted == k].mean(dim=0) for k in classes])
+        centred = features - means[of_row]
+        covariance = centred.T @ centred / len(centred)
+        # Some of the mean variance keeps directions in which nothing varies, or too few rows say how, from dominating.
+        ridge = (1e-3 + len(covariance) / len(features)) * covariance.diagonal().mean().clamp_min(1e-12)
+        values, vectors = torch.linalg.eigh(covariance + ridge * torch.eye(len(covariance), dtype=torch.float64))
+        return cls(means, vectors * values.rsqrt(), torch.zeros(()))
 
     def forward(self, features: Tensor) -> Tensor:
         """The distance of each row."""
@@ -79,8 +93,8 @@ class Familiar(nn.Module):
         return self(features) > self.limit
 
 
-QUANTILE_OF = 1_000_000
-"""Distances the limit is taken from: `torch.quantile` takes no more than sixteen million."""
+FEWEST = 100
+"""Training images that it takes to say what is familiar."""
 
 
 @torch.inference_mode()

@@ -4,27 +4,24 @@ import contextlib
 import csv
 import json
 import os
-import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
+from afda.data.cache import in_parallel
 from afda.data.decode import Unreadable, is_image, pixels
-from afda.data.files import TABLES, images_below, rows_of
+from afda.data.files import TABLES, below, images_below, rows_of
 from afda.errors import UserError
 from afda.inference import Model, outputs
 from afda.runs import full_disk_explained
 from afda.runtime import Runtime
 
 BATCH = 256
-AHEAD = 3
-"""Batches being decoded while one is classified."""
+LISTS = (".txt", ".npz")
 KINDS = (".csv", ".parquet", ".jsonl")
 
 
@@ -36,34 +33,38 @@ class Item(NamedTuple):
 
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
-def items(given: list[str]) -> Iterator[Item]:
+def items(given: list[str], skipped: Callable[[str, str], None]) -> Iterator[Item]:
     """The images that the arguments stand for, in order, found as they are needed."""
-    for name in given:
-        path = Path(name).expanduser()
+    paths = [Path(os.path.expanduser(name)) for name in given]
+    for path in paths:  # a mistake is better found before the first million images than after
+        if not os.path.exists(path):
+            raise UserError(f"There is no file or folder {path}.")
+        if not path.is_dir() and path.suffix.lower() not in (*TABLES, *LISTS) and not is_image(path):
+            raise UserError(f"{path} is not an image, nor a folder, a .txt list, a table or an .npz file of images.")
+    for path in paths:
         if path.is_dir():
             refused: list[tuple[str, str]] = []
             for found in images_below(path, path, refused):
                 yield Item(str(path / found), path / found)
-        elif not path.exists():
-            raise UserError(f"There is no file or folder {path}.")
+            for which in refused:
+                skipped(*which)
         elif path.suffix.lower() in TABLES:
-            for row in rows_of(path, ("path",)):
-                yield Item(str(row["path"]), path.parent / str(row["path"]))
+            for line, row in enumerate(rows_of(path, ("path",)), start=2):
+                yield Item(row["path"], path.parent / below(row["path"], path, line))
         elif path.suffix.lower() == ".txt":
-            with open(path, encoding="utf-8", errors="surrogateescape") as lines:
-                for line in filter(None, map(str.strip, lines)):
-                    yield Item(line, path.parent / line)
+            with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+                for name in filter(None, map(str.strip, lines)):
+                    yield Item(name, path.parent / name)
         elif path.suffix.lower() == ".npz":
             from afda.data.arrays import only_images
 
             for i, image in enumerate(only_images(path)):
                 yield Item(f"{path.name}:{i}", image)
-        elif is_image(path):
-            yield Item(str(path), path)
         else:
-            raise UserError(f"{path} is not an image, nor a folder, a .txt list, a table or an .npz file of images.")
+            yield Item(str(path), path)
 
 
 def predicted(
@@ -71,47 +72,32 @@ def predicted(
 ) -> Iterator[Row]:
     """A row per image that can be read; the others are told to `skipped` with the reason."""
 
-    def read(item: Item) -> np.ndarray | str:
+    def read(item: Item) -> tuple[str, np.ndarray | str]:
         if isinstance(item.image, np.ndarray):
             fits = item.image.shape == shape
-            return item.image if fits else f"its shape is {item.image.shape}, but the model takes {shape}"
+            return item.name, item.image if fits else f"its shape is {item.image.shape}, but the model takes {shape}"
         if len(shape) != 3:
-            return "the model takes vectors, not images"
+            return item.name, "the model takes vectors, not images"
         try:
-            return pixels(item.image, (shape[0], shape[1], shape[2]))
+            return item.name, pixels(item.image, (shape[0], shape[1], shape[2]))
         except Unreadable as problem:
-            return str(problem)
+            return item.name, str(problem)
 
-    for batch, found in decoded_ahead(read, iter(todo)):
-        good = [(item, image) for item, image in zip(batch, found, strict=True) if not isinstance(image, str)]
-        for item, image in zip(batch, found, strict=True):
-            if isinstance(image, str):
-                skipped(item.name, image)
+    for batch in in_batches(in_parallel(read, todo), BATCH):
+        for name, problem in batch:
+            if isinstance(problem, str):
+                skipped(name, problem)
+        good = [(name, image) for name, image in batch if not isinstance(image, str)]
         if not good:
             continue
         result = outputs(model, torch.from_numpy(np.stack([image for _, image in good])), runtime, batch=BATCH)
-        confidence, best = model.probabilities(result.logits).max(dim=1)
+        probabilities = model.probabilities(result.logits)
+        confidence, best = probabilities.max(dim=1)
         unlike = model.familiar.unlike(result.features) if model.familiar is not None else None
-        for i, ((item, _), p) in enumerate(zip(good, model.probabilities(result.logits).tolist(), strict=True)):
-            row: Row = {"path": item.name, "label": model.classes[int(best[i])], "confidence": float(confidence[i])}
+        for i, ((name, _), shares) in enumerate(zip(good, probabilities.tolist(), strict=True)):
+            row: Row = {"path": name, "label": model.classes[int(best[i])], "confidence": float(confidence[i])}
             row["unlike_training"] = None if unlike is None else bool(unlike[i])
-            yield row | {f"p_{name}": value for name, value in zip(model.classes, p, strict=True)}
-
-
-def decoded_ahead(
-    read: Callable[[Item], np.ndarray | str], todo: Iterator[Item]
-) -> Iterator[tuple[list[Item], list[np.ndarray | str]]]:
-    """Batches of items with what was read of each, a few batches ahead of their use."""
-    waiting: deque[tuple[list[Item], list[Future[np.ndarray | str]]]] = deque()
-    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        warnings.simplefilter("ignore")  # of Pillow's, about files that are odd but readable
-        while True:
-            while len(waiting) < AHEAD and (batch := list(islice(todo, BATCH))):
-                waiting.append((batch, [pool.submit(read, item) for item in batch]))
-            if not waiting:
-                return
-            batch, futures = waiting.popleft()
-            yield batch, [future.result() for future in futures]
+            yield row | {f"p_{k}": share for k, share in zip(model.classes, shares, strict=True)}
 
 
 @contextlib.contextmanager
@@ -125,13 +111,13 @@ def table(path: Path, overwrite: bool) -> Iterator[Callable[[list[Row]], None]]:
     aside = path.with_name(f".{path.name}.part")
     with full_disk_explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with contextlib.ExitStack() as stack:
-                yield {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
-            if aside.exists():
-                os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+    try:
+        with contextlib.ExitStack() as stack:
+            yield {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
+        with full_disk_explained(path.parent):
+            os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def csv_writer(path: Path, stack: contextlib.ExitStack) -> Callable[[list[Row]], None]:
@@ -167,6 +153,7 @@ def parquet_writer(path: Path, stack: contextlib.ExitStack) -> Callable[[list[Ro
 
     def write(rows: list[Row]) -> None:
         nonlocal writer
+        rows = [{**row, "path": row["path"].encode(errors="replace").decode()} for row in rows]
         made = pyarrow.Table.from_pylist(rows, schema=writer.schema if writer is not None else None)
         if writer is None:
             writer = stack.enter_context(parquet.ParquetWriter(path, made.schema))
@@ -175,7 +162,7 @@ def parquet_writer(path: Path, stack: contextlib.ExitStack) -> Callable[[list[Ro
     return write
 
 
-def in_batches(rows: Iterable[Row], size: int = 1000) -> Iterator[list[Row]]:
+def in_batches(rows: Iterable[T], size: int = 1000) -> Iterator[list[T]]:
     rows = iter(rows)
     while batch := list(islice(rows, size)):
         yield batch

@@ -186,8 +186,10 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
     return rows
 
 
-def written(name: str, rows: list[dict[str, Any]], folder: Path, profile: str, command: str) -> list[Path]:
-    """Write the table as Markdown, CSV and LaTeX, with the command that made it."""
+def written(
+    name: str, rows: list[dict[str, Any]], folder: Path, profile: str, command: str, figure: Path | None = None
+) -> list[Path]:
+    """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
     if profile == "cpu":
         about += " Shortened runs of narrow nets; the paper's are full."
@@ -195,6 +197,7 @@ def written(name: str, rows: list[dict[str, Any]], folder: Path, profile: str, c
         "md": f"# {name}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
         "csv": tables.as_csv(rows),
         "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
+        "html": tables.page(name, f"{about} Made by: {command}", rows, figure.read_bytes() if figure else None),
     }
     place = folder / profile / "tables"
     with full_disk_explained(place):

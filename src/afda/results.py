@@ -20,9 +20,9 @@ from afda.runs import Run
 from afda.runtime import Runtime
 
 TRACED = 2000
-"""Unlabelled images looked at while training."""
+"""Images of a kind (labelled, unlabelled, for validation) looked at while training."""
 MEASURED = 100_000
-"""Unlabelled images looked at in the end: all of them, but for very large sets."""
+"""Labelled and unlabelled images looked at in the end: all of them, but for very large sets."""
 CALIBRATED_FROM = 20
 """Validation images that it takes to fit a temperature."""
 
@@ -51,11 +51,8 @@ class Look:
 
     @classmethod
     def at(cls, model: Model, data: DataSet, split: Split, runtime: Runtime, most: int, seed: int) -> "Look":
-        """With at most this many unlabelled images, chosen by the seed."""
-        chosen = split.unlabelled
-        if len(chosen) > most:
-            chosen = np.sort(np.random.default_rng(seed).permutation(chosen)[:most])
-        i, j = torch.from_numpy(split.labelled), torch.from_numpy(chosen)
+        """With at most this many labelled and unlabelled images, chosen by the seed."""
+        i, j = (torch.from_numpy(sample(rows, most, seed)) for rows in (split.labelled, split.unlabelled))
         x, y = data.train.x, data.train.y
         return cls(outputs(model, x, runtime, rows=i), y[i], outputs(model, x, runtime, rows=j), y[j])
 
@@ -82,8 +79,14 @@ def trace(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Ru
     line = Look.at(model, data, split, runtime, TRACED, recipe.seed).alignment(model)
     validation = validation_images(data, split)
     if validation is not None:
-        line["val_error"] = error_rate(outputs(model, validation.x, runtime).logits.argmax(dim=1), validation.y)
+        rows = torch.from_numpy(sample(np.arange(len(validation)), TRACED, recipe.seed))
+        predicted = outputs(model, validation.x, runtime, rows=rows).logits.argmax(dim=1)
+        line["val_error"] = error_rate(predicted, validation.y[rows])
     return line
+
+
+def sample(rows: np.ndarray, most: int, seed: int) -> np.ndarray:
+    return rows if len(rows) <= most else np.sort(np.random.default_rng(seed).permutation(rows)[:most])
 
 
 def test_curve(model: Model, run: Run, data: DataSet, runtime: Runtime) -> dict[str, float] | None:

@@ -20,6 +20,12 @@ from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+BASELINE = "supervised-only"
+"""The run on the labels alone, inside the directory of the run that it accompanies."""
+OWN_FILES = (
+    *("recipe.json", "environment.json", "split.json", "skipped.csv", "log.jsonl", "result.json", "report.html"),
+    *("model.json", "model.safetensors", "snapshot-*.safetensors", CHECKPOINT, PREVIOUS, BASELINE),
+)
 
 
 @dataclass
@@ -143,7 +149,8 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
                     "or choose another --out."
                 )
             if overwrite and not resume:
-                for old in there:
+                # Only what a run writes: a table of labels that somebody filled in may lie here too.
+                for old in (path for path in there if any(path.match(name) for name in OWN_FILES)):
                     shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
                 there = []
         if not there:

@@ -72,6 +72,28 @@ class Job:
             self.process, self.state = None, "waiting"
 
 
+def seconds_left(todo: list[Job]) -> float | None:
+    """How long a sweep will go on, by the runs of the same method that are done or under way; None while unknown."""
+    whole: dict[str, list[float]] = {}
+    left = 0.0
+    running = [job for job in todo if job.state == "running"]
+    for job in todo:
+        if job.state == "done":
+            whole.setdefault(job.recipe.title, []).append(job.run.result()["seconds"])
+    for job in running:
+        line = job.latest
+        if line["step"] and "seconds" in line:
+            estimate = line["seconds"] * job.recipe.steps / line["step"]
+            whole.setdefault(job.recipe.title, []).append(estimate)
+            left += estimate - line["seconds"]
+    if not whole:
+        return None
+    means = {title: sum(times) / len(times) for title, times in whole.items()}
+    typical = sum(means.values()) / len(means)
+    left += sum(means.get(job.recipe.title, typical) for job in todo if job.state == "waiting")
+    return left / max(1, len(running))
+
+
 def jobs(recipes: list[Recipe], folder: Path, data: str) -> list[Job]:
     """A job per recipe, in a directory named after what sets it apart; finished runs are done already."""
     return [Job(recipe, Run(folder / f"{recipe.title}-{recipe.labels}-seed{recipe.seed}"), data) for recipe in recipes]

@@ -61,7 +61,7 @@ class Training:
         """Fitted when it is first needed, and kept in the checkpoint: whitening takes minutes. Validation images are
         left out of it."""
         x = self.data.train.x
-        if len(self.split.validation):
+        if len(self.split.validation) and self.recipe.preparation.normalise != "centre":  # which is not fitted
             x = x[torch.from_numpy(np.concatenate([self.split.labelled, self.split.unlabelled]))]
         return fitted(self.recipe.preparation, x).to(self.runtime.device)
 
@@ -297,18 +297,21 @@ def train(
     return run
 
 
-def prepared(training: Training, run: Run) -> Training:
-    """The training at its beginning, or where the run's last checkpoint left it."""
+def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) -> Training:
+    """The training at its beginning, or where the run's last checkpoint left it.
+
+    What was `asked` for besides the recipe is kept in environment.json.
+    """
     data, machine = training.data, training.runtime.describe()
     state = run.read_checkpoint()
     if state is None:
         about: dict[str, Any] = {
             "source": data.source,
             "shape": list(data.train.shape),
-            "more_labels": data.more_labels,
+            "more_labels": list(data.more_labels),
         }
         about |= {"afda": __version__, "data": data.files, "notes": list(data.notes)}
-        run.write_json("environment.json", {**machine, **about})
+        run.write_json("environment.json", {**machine, **about, **(asked or {})})
         run.write_json("split.json", training.split.as_dict(data.rows))
         if data.skipped:
             run.write("skipped.csv", as_csv(("path", "reason"), data.skipped).encode(errors="replace"))

@@ -21,6 +21,8 @@ def test_every_mode(tmp_path, mode, channels):
         image = Image.fromarray(RANDOM.integers(0, 65536, (20, 30)).astype(np.uint16))
     else:
         image = image.convert("L").convert(mode) if mode in ("I", "F") else image.convert(mode)
+        if mode == "I":  # whole numbers are taken to be of 16 bits
+            image = image.point(lambda value: value * 257)
     path = tmp_path / f"x.{'png' if mode in ('1', 'L', 'LA', 'P', 'RGB', 'RGBA', 'I;16') else 'tif'}"
     try:
         image.save(path)

@@ -271,7 +271,7 @@ def test_progress_is_told(folder):
 
 def test_more_labels(folder, tmp_path):
     filled = table(tmp_path / "next.csv", [("unlabeled/deep/0.png", "dog"), ("cat/0.png", "")], ("path", "label"))
-    data = load(str(folder), more_labels=str(filled))
+    data = load(str(folder), more_labels=[str(filled)])
     assert (data.train.y >= 0).sum() == 9
     assert data.train.y[data.train.paths.index("unlabeled/deep/0.png")] == 1
     assert data.files != load(str(folder)).files
@@ -280,9 +280,46 @@ def test_more_labels(folder, tmp_path):
 @pytest.mark.parametrize(("row", "problem"), [(("cat/0.png", "bird"), "'bird'"), (("x.png", "cat"), "'x.png'")])
 def test_more_labels_that_do_not_fit(folder, tmp_path, row, problem):
     with pytest.raises(UserError, match=problem):
-        load(str(folder), more_labels=str(table(tmp_path / "next.csv", [row], ("path", "label"))))
+        load(str(folder), more_labels=[str(table(tmp_path / "next.csv", [row], ("path", "label")))])
 
 
 def test_the_list_does_not_depend_on_the_order_of_files(folder):
     paths = [entry.path for entry in listed(folder).entries]
     assert paths == sorted(paths)
+
+
+def test_links_of_whole_folders_are_refused(folder, tmp_path):
+    image(tmp_path / "outside" / "0.png")
+    os.symlink(tmp_path / "outside", folder / "bird")
+    os.symlink("loop.png", folder / "cat" / "loop.png")
+    data = load(str(folder))
+    assert data.classes == ("cat", "dog")
+    assert {path for path, _ in data.skipped} == {"bird", "cat/loop.png"}
+    rows = [("bird/0.png", "x"), ("cat/0.png", "x"), ("dog/0.png", "y")]
+    data = load(str(table(folder / "t.csv", rows, ("path", "label"))))
+    assert data.skipped == (("bird/0.png", "a link that leads out of the folder"),)
+
+
+def test_what_is_no_file_is_refused(folder):
+    os.mkfifo(folder / "cat" / "pipe.png")
+    assert load(str(folder)).skipped == (("cat/pipe.png", "not a file"),)
+
+
+def test_whole_numbers_are_labels_too(folder):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"path": f"{name}/{i}.png", "label": label} for name, label in (("cat", 0.0), ("dog", 1.0)) for i in (0, 1)]
+    parquet.write_table(pyarrow.Table.from_pylist([*rows, {"path": "cat/2.png", "label": None}]), folder / "t.parquet")
+    data = load(str(folder / "t.parquet"))
+    assert data.classes == ("0", "1")
+    assert data.train.y.tolist() == [0, 0, -1, 1, 1]
+
+
+def test_several_rounds_of_labels(folder, tmp_path):
+    tables = [
+        str(table(tmp_path / f"{i}.csv", [(f"unlabeled/deep/{i}.png", "dog")], ("path", "label"))) for i in range(2)
+    ]
+    data = load(str(folder), more_labels=tables)
+    assert (data.train.y >= 0).sum() == 10
+    assert data.more_labels == tuple(tables)

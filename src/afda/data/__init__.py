@@ -1,7 +1,7 @@
 """Where images come from, how they are split, augmented and normalised."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,12 @@ def load(
     shape: tuple[int, ...] | None = None,
     side: int | None = None,
     hold_out: bool = True,
-    more_labels: str | None = None,
+    more_labels: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> "DataSet":
     """The data set of this name, or a person's own: a folder of images, a table of them, or an .npz file.
 
-    `shape` and `side` are what image files are brought to; `more_labels` is a table of labels to add to the training
+    `shape` and `side` are what image files are brought to; `more_labels` are tables of labels to add to the training
     images; `progress` is told how many of how many files are decoded.
     """
     from afda.choices import names, pick
@@ -54,14 +54,15 @@ def load(
         else:
             raise UserError(f"{path} is none of these: {known}.")
         data = replace(data, source=os.path.abspath(path))
-    if more_labels is not None:
+    if more_labels:
         from afda.data.own import with_more_labels
 
-        data = with_more_labels(data, Path(more_labels))
+        for table in more_labels:
+            data = with_more_labels(data, Path(table))
     return data
 
 
 def load_again(environment: dict[str, Any], **options: Any) -> "DataSet":
     """The data set of a run, as its environment.json describes it."""
-    shape, more = environment.get("shape"), environment.get("more_labels")
+    shape, more = environment.get("shape"), environment.get("more_labels") or ()
     return load(str(environment["source"]), shape=tuple(shape) if shape else None, more_labels=more, **options)

@@ -11,9 +11,11 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -27,12 +29,14 @@ FORMAT = 1
 KEPT = 3
 """Caches of one folder of images that are kept, the newest ones."""
 AHEAD = 256
-"""Files being decoded at a time."""
+"""Files that may wait, decoded, for their turn."""
+DEAD_AFTER = 86400.0
+"""Seconds after which a cache that was never finished is cleared away."""
 
 Progress = Callable[[int, int], None]
 """Told how many of how many files are done."""
-Stamp = tuple[str, int, int]
-"""Path, size and time of the last change: by these a file is taken to be the same."""
+Stamp = tuple[str, int, int, int]
+"""Path, size, and when the content and the permissions were last changed: by these a file is taken to be the same."""
 Shape = tuple[int, int, int]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,11 +48,12 @@ class Row(NamedTuple):
     path: str
     size: int
     changed: int
+    permitted: int
     sha256: str
 
     @property
     def stamp(self) -> Stamp:
-        return self.path, self.size, self.changed
+        return self.path, self.size, self.changed, self.permitted
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(os.environ.get("AFDA_CACHE") or os.path.join(cache, "afda", "decoded"))).absolute()
 
 
-def headers(root: Path, paths: list[str], progress: Progress | None = None) -> dict[str, Header | str]:
+def headers(root: Path, paths: list[str]) -> dict[str, Header | str]:
     """The size and mode of each image, or why it cannot be read; read once, as long as a file does not change."""
     place = place_of(root)
     known = {tuple(stamp): told for stamp, told in read_json(place / "headers.json", [])}
@@ -81,8 +86,11 @@ def headers(root: Path, paths: list[str], progress: Progress | None = None) -> d
         except Unreadable as problem:
             return str(problem)
 
-    found = list(in_parallel(told, stamps, progress))
-    if any(stamp not in known for stamp in stamps):
+    unknown = [stamp for stamp in stamps if stamp not in known]
+    if unknown:
+        known |= dict(zip(unknown, in_parallel(told, unknown), strict=True))
+    found = [told(stamp) for stamp in stamps]
+    if unknown:
         with writable(place):
             place.mkdir(parents=True, exist_ok=True)
             write_json(place / "headers.json", list(zip(stamps, found, strict=True)))
@@ -101,18 +109,27 @@ def decoded(root: Path, paths: list[str], shape: Shape, progress: Progress | Non
             aside = Path(tempfile.mkdtemp(prefix=".part-", dir=place))
             try:
                 fill(aside, root, stamps, shape, earlier(place, shape), progress)
-                with contextlib.suppress(OSError):  # another process may have been faster
-                    if opened(target) is None:
-                        shutil.rmtree(target, ignore_errors=True)
-                    os.rename(aside, target)
+                put(aside, target)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
             there = opened(target)
-            for old in sorted(place.glob("*x*-*"), key=age)[KEPT:]:
+            dead = [part for part in place.glob(".part-*") if time.time() + age(part) > DEAD_AFTER]
+            for old in (*dead, *sorted(place.glob("*x*-*"), key=age)[KEPT:]):
                 shutil.rmtree(old, ignore_errors=True)
         if there is None:
             raise UserError(f"The cache of decoded images in {target} cannot be read; delete that folder.")
     return Decoded(there.x, there.rows, (*problems, *there.skipped))
+
+
+def put(aside: Path, target: Path) -> None:
+    """Give a whole cache its name; what another process has put there meanwhile is as good, unless it is damaged."""
+    try:
+        os.rename(aside, target)
+    except OSError:
+        if opened(target) is None:
+            os.rename(target, aside.with_name(f"{aside.name}-damaged"))
+            shutil.rmtree(aside.with_name(f"{aside.name}-damaged"), ignore_errors=True)
+            os.rename(aside, target)
 
 
 def fill(
@@ -134,7 +151,9 @@ def fill(
     rows: list[Row] = []
     skipped: list[tuple[str, str]] = []
     with open(folder / "pixels", "wb") as file:
-        for stamp, found in zip(stamps, in_parallel(image, stamps, progress), strict=True):
+        for done, (stamp, found) in enumerate(zip(stamps, in_parallel(image, stamps), strict=True), start=1):
+            if progress is not None and (done % AHEAD == 0 or done == len(stamps)):
+                progress(done, len(stamps))
             if isinstance(found, str):
                 skipped.append((stamp[0], found))
             else:
@@ -144,13 +163,14 @@ def fill(
 
 
 def opened(folder: Path) -> Decoded | None:
-    """A cache that is whole, memory-mapped; changes to the arrays do not reach the file."""
+    """A cache that is whole, memory-mapped."""
     about = read_json(folder / "about.json", None)
     try:
         rows = tuple(Row(*row) for row in about["rows"])
         shape = (len(rows), *about["shape"])
-        x = np.memmap(folder / "pixels", np.uint8, "c", shape=shape) if rows else np.zeros(shape, np.uint8)
-        os.utime(folder)
+        x = np.memmap(folder / "pixels", np.uint8, "r", shape=shape) if rows else np.zeros(shape, np.uint8)
+        with contextlib.suppress(OSError):  # somebody else's cache may be read only
+            os.utime(folder)
         return Decoded(x, rows, tuple((path, reason) for path, reason in about["skipped"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -180,21 +200,25 @@ def stamped(root: Path, paths: Iterable[str]) -> tuple[list[Stamp], list[tuple[s
     for path in paths:
         try:
             stat = os.stat(root / path)
-            stamps.append((path, stat.st_size, stat.st_mtime_ns))
+            stamps.append((path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             problems.append((path, "there is no such file" if isinstance(error, FileNotFoundError) else reason))
     return stamps, problems
 
 
-def in_parallel(work: Callable[[T], R], items: list[T], progress: Progress | None = None) -> Iterator[R]:
-    """The results in the order of the items; decoders release the interpreter, so threads are enough."""
+def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """The results in the order of the items, a few ahead of their use; decoders release the interpreter, so threads are
+    enough."""
+    waiting: deque[Future[R]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         warnings.simplefilter("ignore")  # of Pillow's, about files that are odd but readable
-        for start in range(0, len(items), AHEAD):
-            yield from pool.map(work, items[start : start + AHEAD])
-            if progress is not None:
-                progress(min(start + AHEAD, len(items)), len(items))
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def read_json(path: Path, otherwise: Any) -> Any:

@@ -52,12 +52,12 @@ def pixels(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
             # A JPEG file is decoded at a fraction of its size where that is enough. The shape is for the upright image.
             image.draft(None, (2 * height, 2 * width) if sideways(image) else (2 * width, 2 * height))
             image.load()
-            upright = ImageOps.exif_transpose(image)
+            upright = ImageOps.exif_transpose(smaller(image, 2 * max(height, width)))
             plain = in_eight_bits(upright, "L" if channels == 1 else "RGB" if channels == 3 else "RGBA")
             if plain.size != (width, height):
                 plain = ImageOps.fit(plain, (width, height), Image.Resampling.BICUBIC)
         except MemoryError:
-            raise
+            raise Unreadable("too large for the memory there is") from None
         except Exception as error:  # decoders raise almost anything on damaged files
             raise Unreadable(f"damaged: {in_short(error)}") from error
     return np.asarray(plain).reshape(height, width, channels).transpose(2, 0, 1)
@@ -70,14 +70,18 @@ def opened(path: Path) -> Image.Image:
         raise Unreadable("not an image") from None
     except Image.DecompressionBombError:
         raise Unreadable(f"more than {MOST_PIXELS // 1_000_000} million pixels") from None
-    except MemoryError:
-        raise
     except Exception as error:
         raise Unreadable(f"cannot be opened: {in_short(error)}") from error
     if image.width * image.height > MOST_PIXELS:
         image.close()
         raise Unreadable(f"more than {MOST_PIXELS // 1_000_000} million pixels")
     return image
+
+
+def smaller(image: Image.Image, side: int) -> Image.Image:
+    """A large image shrunk by a whole factor, to no less than `side`: what follows then takes little memory."""
+    factor = min(image.width, image.height) // side
+    return image.reduce(factor) if factor > 1 and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK") else image
 
 
 def sideways(image: Image.Image) -> bool:
@@ -93,9 +97,9 @@ def in_eight_bits(image: Image.Image, mode: str) -> Image.Image:
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        values = np.nan_to_num(np.asarray(image, dtype=np.float64))
-        # PNG files of 16 bits arrive as I; what fits into 8 bits is left alone, and floats within 0..1 are stretched.
-        top = 65535.0 if values.max(initial=0) > 255 else 255.0 if values.max(initial=0) > 1 else 1.0
+        values = np.nan_to_num(np.asarray(image, dtype=np.float32))
+        # Whole numbers are of 16 bits; floats are from 0 to 1, or else from 0 to 255.
+        top = 65535.0 if image.mode == "I" else 1.0 if values.max(initial=0) <= 1 else 255.0
         image = Image.fromarray(np.clip(values * (255.0 / top), 0, 255).round().astype(np.uint8))
     elif mode != "RGBA" and (image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info):
         image = image.convert("RGBA")

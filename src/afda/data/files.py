@@ -1,10 +1,12 @@
 """A person's own image files, in a folder or named by a table: which there are, and what is known of each."""
 
 import csv
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -95,7 +97,13 @@ def is_part(path: Path) -> bool:
 
 def images_below(folder: Path, root: Path, refused: list[tuple[str, str]]) -> Iterator[str]:
     """The image files below a folder, by their paths within `root`. Links that lead out of `root` are refused."""
-    for place, folders, names in os.walk(folder, followlinks=False):
+    if within(folder, root, refused) is None:
+        return
+
+    def unlisted(error: OSError) -> None:
+        refused.append((os.path.relpath(error.filename, root), error.strerror or "cannot be listed"))
+
+    for place, folders, names in os.walk(folder, onerror=unlisted, followlinks=False):
         folders[:] = sorted(f for f in folders if not hidden(f))
         for name in folders:
             if (Path(place) / name).is_symlink():
@@ -109,11 +117,24 @@ def images_below(folder: Path, root: Path, refused: list[tuple[str, str]]) -> It
 
 
 def within(path: Path, root: Path, refused: list[tuple[str, str]]) -> str | None:
+    """The path relative to `root`, unless a link leads out of it or it is no ordinary file or folder."""
     relative = path.relative_to(root).as_posix()
-    if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
-        refused.append((relative, "a link that leads out of the folder"))
+    try:
+        inside = lies_below(path.parent, root) and (not path.is_symlink() or lies_below(path, root))
+        odd = path.exists() and not (path.is_file() or path.is_dir())
+    except (OSError, RuntimeError, ValueError) as error:
+        refused.append((relative, getattr(error, "strerror", None) or str(error)))
+        return None
+    if odd or not inside:
+        refused.append((relative, "not a file" if inside else "a link that leads out of the folder"))
         return None
     return relative
+
+
+@lru_cache(maxsize=4096)
+def lies_below(path: Path, root: Path) -> bool:
+    """Whether a path, with all links followed, is in the folder."""
+    return path.resolve().is_relative_to(root.resolve())
 
 
 def hidden(name: str) -> bool:
@@ -126,68 +147,77 @@ def from_table(path: Path) -> Files:
     entries: dict[str, Entry] = {}
     refused: list[tuple[str, str]] = []
     for line, row in enumerate(rows_of(path, ("path", "label")), start=2):
-        name, label, part = (str(row.get(key) or "") for key in ("path", "label", "split"))
-        if not name.strip():
-            raise UserError(f"{path} has no path in line {line}; every row needs one.")
-        pure = PurePosixPath(name.strip())
-        if pure.is_absolute() or ".." in pure.parts:
-            raise UserError(f"{path} names {name!r} in line {line}; paths must lie below the table's own folder.")
-        part = part.strip().lower() or "train"
+        name = below(row["path"], path, line)
+        part = row.get("split", "").strip().lower() or "train"
         if part not in PARTS:
             raise UserError(f"{path} has the split {part!r} in line {line}; use train, val or test.")
-        entry = Entry(str(pure), label if label.strip() else None, PARTS[part])
-        known = entries.get(entry.path)
+        entry = Entry(name, row["label"] if row["label"].strip() else None, PARTS[part])
+        known = entries.get(name)
         if known is not None and known != entry:
-            raise UserError(f"{path} names {entry.path!r} twice, in line {line} with another label or split.")
-        if known is None and within(root / entry.path, root, refused) is not None:
-            entries[entry.path] = entry
+            raise UserError(f"{path} names {name!r} twice, in line {line} with another label or split.")
+        if known is None and within(root / name, root, refused) is not None:
+            entries[name] = entry
     return Files(root, tuple(sorted(entries.values(), key=order)), tuple(refused))
+
+
+def below(name: str, table: Path, line: int) -> str:
+    """A path from a table, which must lie below the table's own folder."""
+    if not name.strip():
+        raise UserError(f"{table} has no path in line {line}; every row needs one.")
+    pure = PurePosixPath(name.strip())
+    if pure.is_absolute() or ".." in pure.parts:
+        raise UserError(f"{table} names {name!r} in line {line}; paths must lie below the table's own folder.")
+    return str(pure)
 
 
 def order(entry: Entry) -> tuple[str, str]:
     return entry.path, entry.part
 
 
-def rows_of(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The rows of a .csv or .parquet file that has these columns."""
-    if path.suffix.lower() == ".parquet":
-        columns, rows = parquet_rows(path)
-    else:
-        columns, rows = csv_rows(path)
+def rows_of(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """The rows of a .csv or .parquet file that has these columns, as texts, read as they are needed."""
+    rows = parquet_rows(path) if path.suffix.lower() == ".parquet" else csv_rows(path)
+    columns = next(rows)
     if missing := [name for name in needed if name not in columns]:
         raise UserError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, columns)) or 'none'}.")
-    return rows
+    return ({name: as_text(value) for name, value in zip(columns, row, strict=False)} for row in rows)
 
 
-def csv_rows(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def as_text(value: Any) -> str:
+    """A cell of a table: blank if there is nothing in it, and whole numbers without a point."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def csv_rows(path: Path) -> Iterator[list[Any]]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            columns = next(reader, [])
+            yield columns
+            yield from (row + [""] * (len(columns) - len(row)) for row in reader if row)
     except UnicodeDecodeError:
         raise UserError(f"{path} is not in UTF-8; save it so, or as .parquet.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    reader = csv.DictReader(text.splitlines(keepends=True))
-    try:
-        columns = list(reader.fieldnames or [])
-        rows = list(reader)
     except csv.Error as error:
         raise UserError(f"{path} is not a readable .csv file: {error}.") from None
-    return columns, iter(rows)
 
 
-def parquet_rows(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def parquet_rows(path: Path) -> Iterator[list[Any]]:
     try:
         import pyarrow.parquet
     except ImportError:
         raise UserError("Tables in .parquet need pyarrow; install it with: pip install 'afda[parquet]'.") from None
     try:
         file = pyarrow.parquet.ParquetFile(path)
-        columns = list(file.schema_arrow.names)
-        wanted = [name for name in columns if name in ("path", "label", "split", "row")]
-        rows = [row for batch in file.iter_batches(columns=wanted) for row in batch.to_pylist()]
+        columns = [name for name in file.schema_arrow.names if name in ("path", "label", "split", "row")]
+        yield columns
+        for batch in file.iter_batches(columns=columns):
+            yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise UserError(f"{path} is not a readable .parquet file ({str(error).splitlines()[0]}).") from None
-    return columns, iter(rows)
 
 
 @contextmanager

@@ -75,8 +75,8 @@ class DataSet:
     """Where each training image stands in its source, if the training images are not simply its first."""
     source: str = ""
     """What `load` was given: a name, or the absolute path of a user's file."""
-    more_labels: str | None = None
-    """The absolute path of a table of labels that were added."""
+    more_labels: tuple[str, ...] = ()
+    """The absolute paths of tables of labels that were added."""
     notes: tuple[str, ...] = ()
     """What the user should know about these files, one sentence each."""
     skipped: tuple[tuple[str, str], ...] = ()

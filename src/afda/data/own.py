@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -63,8 +64,11 @@ def load(
     by_path = {e.path: e for e in entries}
     read = [by_path[row.path] for row in found.rows]
     classes = classes_of(read, path)
-    y = torch.tensor([UNLABELLED if e.label is None else classes.index(e.label) for e in read], dtype=torch.int64)
-    x = torch.from_numpy(found.x)
+    number = {None: UNLABELLED} | {name: k for k, name in enumerate(classes)}
+    y = torch.tensor([number[e.label] for e in read], dtype=torch.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's: the pixels are mapped from a file, to be read only
+        x = torch.from_numpy(found.x)
     ends = np.cumsum([0, *(sum(e.part == part for e in read) for part in PART_ORDER)])
     paths = tuple(e.path for e in read)
     parts = {p: Images(x[a:b], y[a:b], paths[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
@@ -127,11 +131,14 @@ def with_parts(files: Files) -> tuple[tuple[Entry, ...], list[str]]:
 
 def drawn(entries: list[Entry], counts: Counter[str], share: float) -> set[str]:
     """This share of each class's labelled images; a class with very few keeps them."""
+    of_class: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.part == "train" and entry.label is not None:
+            of_class.setdefault(entry.label, []).append(entry.path)
     chosen: set[str] = set()
-    for label, count in counts.items():
-        paths = [e.path for e in entries if e.part == "train" and e.label == label]
+    for label, paths in of_class.items():
         paths.sort(key=lambda path: hashlib.sha256(path.encode(errors="surrogateescape")).digest())
-        chosen |= set(paths[: int(share * count)])
+        chosen |= set(paths[: int(share * counts[label])])
     return chosen
 
 
@@ -162,12 +169,12 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
     row_of = {path: i for i, path in enumerate(paths or ())}
     y, count = data.train.y.clone(), 0
     for line, row in enumerate(rows_of(path, (key, "label")), start=2):
-        label, where = str(row["label"] or ""), str(row[key] or "").strip()
+        label, where = row["label"], row[key].strip()
         if not label.strip():
             continue
         if label not in data.classes:
             raise UserError(f"{path} has the label {label!r} in line {line}; use one of: {', '.join(data.classes)}.")
-        index = row_of.get(where) if paths is not None else int(where) if where.isdigit() else None
+        index = row_of.get(where) if paths is not None else int(where) if where.isdecimal() else None
         if index is None or index >= len(y):
             raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
         y[index] = data.classes.index(label)
@@ -178,5 +185,5 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
         train=Images(data.train.x, y, paths),
         files={**data.files, path.name: content},
         notes=(*data.notes, f"{count} labels were added from {path.name}."),
-        more_labels=str(path.absolute()),
+        more_labels=(*data.more_labels, str(path.absolute())),
     )

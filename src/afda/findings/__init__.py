@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from afda import __version__
+from afda.data.files import rows_of
 from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.findings.course import discriminator
@@ -34,6 +35,8 @@ def report(
     for existing in (path, table):
         if existing.exists() and not overwrite:
             raise UserError(f"{existing} already exists; add --overwrite to replace it, or name another file with -o.")
+    if table.exists() and any(row.get("label") for row in rows_of(table, ("label",))):
+        raise UserError(f"{table} has labels filled in; move it, or name another page with -o.")
     values = findings(paths, machine, tell)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

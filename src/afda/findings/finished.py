@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from afda.baseline import FOLDER
 from afda.data import load_again
 from afda.data.images import DataSet, Images
 from afda.data.split import Split
@@ -16,7 +15,7 @@ from afda.errors import UserError
 from afda.inference import Model, load_model
 from afda.recipe import Recipe
 from afda.results import validation_images
-from afda.runs import Run
+from afda.runs import BASELINE, Run
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Finished:
     def name(self) -> str:
         """That of its directory; a companion's with the directory that it lies in."""
         path = self.run.path.resolve()
-        return f"{path.parent.name}/{path.name}" if path.name == FOLDER else path.name
+        return f"{path.parent.name}/{path.name}" if path.name == BASELINE else path.name
 
     @property
     def part(self) -> str | None:
@@ -55,7 +54,7 @@ class Finished:
         """Its method in words."""
         methods = "+".join(m.name() for m in self.recipe.method)
         if self.recipe.align is None:
-            return FOLDER if self.supervised_only else methods
+            return BASELINE if self.supervised_only else methods
         return f"{methods} with {self.recipe.align.name()} alignment"
 
     @property
@@ -72,7 +71,7 @@ class Finished:
 
 def finished_runs(paths: Sequence[Path]) -> list[Finished]:
     """The runs in these directories, each once, and the supervised-only runs inside them."""
-    inside = [path / FOLDER for path in paths if (path / FOLDER / "result.json").exists()]
+    inside = [path / BASELINE for path in paths if (path / BASELINE / "result.json").exists()]
     found: dict[Path, Finished] = {}
     for path in [*paths, *inside]:
         run = Run(path)

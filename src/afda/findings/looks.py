@@ -16,6 +16,8 @@ from afda.report.chance import reliability
 from afda.report.pictures import sheet
 from afda.runtime import Runtime
 
+LABELLED = 2000
+"""Labelled images on a map: nearly always all of them."""
 UNLABELLED = 5000
 """Unlabelled images on the map, as in the paper's figures, and looked through for those to label next."""
 MISTAKES = 24
@@ -60,7 +62,7 @@ class Seen:
 
 
 def seen(one: Finished, machine: Runtime) -> Seen | None:
-    """The model's features and probabilities of all labelled and up to 5,000 unlabelled images.
+    """The model's features and probabilities of up to 2,000 labelled and 5,000 unlabelled images.
 
     The order that these are drawn in depends on the data alone, so that runs with other labels show the same ones.
     """
@@ -69,11 +71,12 @@ def seen(one: Finished, machine: Runtime) -> Seen | None:
     parts = split_of(one)
     order = np.random.default_rng(0).permutation(len(one.data.train))
     unlabelled = order[np.isin(order, parts.unlabelled)][:UNLABELLED]
-    rows = np.concatenate([parts.labelled, unlabelled])
+    labelled = np.sort(np.random.default_rng(0).permutation(parts.labelled)[:LABELLED])
+    rows = np.concatenate([labelled, unlabelled])
     machine.place(one.model)
-    result = outputs(one.model, one.data.train.x[torch.from_numpy(rows)], machine)
-    probabilities = (result.logits / one.model.temperature).softmax(dim=1).numpy()
-    return Seen(rows, np.arange(len(rows)) < len(parts.labelled), result.features.numpy(), probabilities)
+    result = outputs(one.model, one.data.train.x, machine, rows=torch.from_numpy(rows))
+    probabilities = one.model.probabilities(result.logits).numpy()
+    return Seen(rows, np.arange(len(rows)) < len(labelled), result.features.numpy(), probabilities)
 
 
 def the_map(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] | None:
@@ -105,7 +108,7 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
     now = confusion(one.logits.argmax(dim=1), one.scored.y, len(recorded)).numpy()
     if differ := int(np.abs(recorded - now).sum()) // 2:
         one.missing.append(f"On this machine {differ} of the {one.part} images are predicted otherwise than recorded.")
-    probabilities = (one.logits / one.model.temperature).softmax(dim=1)
+    probabilities = one.model.probabilities(one.logits)
     confidence, predicted = probabilities.max(dim=1)
     wrong = torch.nonzero(predicted != one.scored.y).flatten()
     surest = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from afda.baseline import FOLDER
 from afda.findings.course import curves
 from afda.findings.finished import Finished
 from afda.report.chance import interval, mcnemar
+from afda.runs import BASELINE
 
 
 def about(one: Finished) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def versus(one: Finished, runs: list[Finished]) -> dict[str, Any] | None:
     """The run beside the supervised-only run with the same labels: did the unlabelled images help, or was it chance?"""
     if one.supervised_only or one.part is None:
         return None
-    own = (one.run.path / FOLDER).resolve()
+    own = (one.run.path / BASELINE).resolve()
     candidates = sorted(
         (
             i
@@ -142,7 +142,12 @@ def command(one: Finished) -> str:
     more = ["--precision", environment["precision"]] if "precision" in environment else []
     if environment.get("device") == "cpu":
         more += ["--device", "cpu", "--threads", str(environment["threads"])] if "threads" in environment else []
-    if environment.get("more_labels"):
-        more += ["--more-labels", environment["more_labels"]]
+    for table in environment.get("more_labels") or ():
+        more += ["--more-labels", table]
+    shape: list[int] = environment.get("shape") or []
+    if len(shape) == 3 and shape[1] == shape[2]:
+        more += ["--size", str(shape[1])]
+    if environment.get("no_test"):
+        more.append("--no-test")
     recipe = str(one.run.path / "recipe.json")
     return shlex.join(["afda", "train", str(environment.get("source")), "--recipe", recipe, "--out", "again", *more])

@@ -1,6 +1,8 @@
-"""A reproduced table as Markdown, CSV or LaTeX: ours beside the paper's."""
+"""A reproduced table as Markdown, CSV, LaTeX or a page with its figure: ours beside the paper's."""
 
+import base64
 import csv
+import html
 import io
 from typing import Any
 
@@ -85,3 +87,37 @@ def latex(rows: list[dict[str, Any]]) -> str:
     return (
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{line(HEADER)}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
     )
+
+
+def page(title: str, about: str, rows: list[dict[str, Any]], figure: bytes | None) -> str:
+    """One HTML file that fetches nothing: the table and, if there is one, the figure (a PNG file) above it."""
+
+    def line(texts: Any, tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    picture = ""
+    if figure is not None:
+        picture = (
+            f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{base64.b64encode(figure).decode()}"></p>'
+        )
+    body = "".join(line(cells(row), "td") for row in rows)
+    return PAGE.format(
+        title=html.escape(title), about=html.escape(about), picture=picture, head=line(HEADER, "th"), body=body
+    )
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
+div {{ overflow-x: auto; }} table {{ border-collapse: collapse; font-size: .9rem; }}
+th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right; white-space: nowrap; }}
+th:nth-child(-n+4), td:nth-child(-n+4) {{ text-align: left; }}
+img {{ max-width: 100%; background: white; }}
+</style></head>
+<body><h1>{title}</h1><p>{about}</p>{picture}
+<div><table><thead>{head}</thead><tbody>{body}</tbody></table></div></body></html>
+"""
