@@ -127,6 +127,9 @@ def test_train_prints_only_json(finished):
     assert done.returncode == 0
     printed = json.loads(done.stdout)
     assert printed.pop("run") == str(out)
+    baseline, verdict = printed.pop("baseline"), printed.pop("verdict")  # of the run on the labels alone
+    assert baseline["test_error"] == json.loads((out / "supervised-only" / "result.json").read_text())["test_error"]
+    assert "unlabelled images" in verdict
     assert printed == json.loads((out / "result.json").read_text())
     assert "Traceback" not in done.stderr
 
@@ -162,11 +165,11 @@ def test_evaluate_gives_the_test_error(afda, finished, few):
 
 def test_an_existing_run_is_left_alone(afda, finished):
     out, _, arguments = finished
-    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     assert "already exists; add --resume" in complaint(*afda(*arguments))
     message = complaint(*afda(*arguments, "--resume", "--set", "optimisation.learning_rate=0.25"))
-    assert "optimisation.learning_rate: 0.001 there, 0.25 now" in message
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    assert "optimisation.learning_rate: 0.003 there, 0.25 now" in message
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
 
 
 def test_resume_of_a_finished_run_prints_its_result(afda, finished):
@@ -280,7 +283,7 @@ def bad(afda, tmp_path, *arguments):
     ("arguments", "words"),
     [
         (["digist"], "no data set called 'digist'; did you mean 'digits'?"),
-        (["nothing.npz"], "There is no file nothing.npz"),
+        (["nothing.npz"], "There is no file or folder nothing.npz"),
         (["digits", "--method", "vatt"], "no method called 'vatt'; did you mean 'vat'?"),
         (["digits", "--method", "vat+entorpy"], "no method called 'entorpy'; did you mean 'entropy'?"),
         (["digits", "--method", "vat+vat"], "a method is named twice"),

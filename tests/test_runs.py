@@ -263,7 +263,7 @@ def test_overwrite_replaces_a_run(tmp_path):
     run.unlock()
     other = RECIPE.with_settings(["seed=1"])
     assert open_run(run.path, other, overwrite=True).recipe() == other
-    assert sorted(files(run.path)) == [".lock", "recipe.json"]
+    assert sorted(files(run.path)) == [".lock", "plots/a.png", "recipe.json"]  # what no run writes is kept
     assert files(precious) == {"file": b"kept"}
 
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from afda.baseline import FOLDER
 from afda.data import load
 from afda.errors import UserError
 from afda.findings import findings, report
@@ -15,7 +14,7 @@ from afda.findings.finished import finished_runs
 from afda.findings.labelling import uncertain_and_diverse
 from afda.findings.verdict import grouped
 from afda.recipe import Recipe
-from afda.runs import Run
+from afda.runs import BASELINE, Run
 
 
 def copied(run, path, without=(), **environment):
@@ -56,9 +55,9 @@ def test_against_supervised_only(values):
 
 def test_a_companion_in_the_run_comes_along(runs, tmp_path):
     path = copied(runs[0], tmp_path / "run")
-    copied(runs[1], path / FOLDER)
+    copied(runs[1], path / BASELINE)
     found = finished_runs([path, path])
-    assert [one.name for one in found] == ["run", f"run/{FOLDER}"]
+    assert [one.name for one in found] == ["run", f"run/{BASELINE}"]
     assert [one.words for one in found] == ["vat+entropy with adversarial alignment", "supervised-only"]
 
 
@@ -179,7 +178,7 @@ def test_the_table_to_fill_in_is_accepted_back(page_file, values, tmp_path):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    again = load("digits", more_labels=str(filled))
+    again = load("digits", more_labels=[str(filled)])
     assert [again.classes[again.train.y[int(row["row"])]] for row in rows[:2]] == [r["label"] for r in rows[:2]]
 
 

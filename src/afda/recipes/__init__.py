@@ -73,7 +73,7 @@ def methods(names: str, **fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 SHORT = (
     "net.momentum=0.05",
-    "steps=3000",
+    "steps=8000",
     "labelled_batch=16",
     "unlabelled_batch=32",
     "optimisation.learning_rate=0.01",
