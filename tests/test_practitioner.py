@@ -44,7 +44,7 @@ def as_json(place, *arguments, code=0):
 
 @pytest.fixture(scope="module")
 def run(place):
-    as_json(place, "train", "images", "--minutes", "1", "--threads", "1", "--out", "run")
+    as_json(place, "train", "images", "--minutes", "0.7", "--threads", "1", "--out", "run")
     return place / "run"
 
 

@@ -97,7 +97,7 @@ def is_part(path: Path) -> bool:
 
 def images_below(folder: Path, root: Path, refused: list[tuple[str, str]]) -> Iterator[str]:
     """The image files below a folder, by their paths within `root`. Links that lead out of `root` are refused."""
-    if within(folder, root, refused) is None:
+    if folder != root and within(folder, root, refused) is None:
         return
 
     def unlisted(error: OSError) -> None:
