@@ -135,7 +135,7 @@ def test_json_and_what_is_there_already(afda, run, tmp_path):
     told = json.loads(text)
     assert told.pop("bytes") == out.stat().st_size
     classes = [str(k) for k in range(10)]
-    about = {"afda_version": __version__, "classes": classes, "input": told["input"]}
+    about = {"afda_version": __version__, "classes": classes} | {k: told[k] for k in ("input", "output", "resizing")}
     assert told == {"run": str(run), "file": str(out), **about}
     assert logging.root.manager.disable == logging.NOTSET
 

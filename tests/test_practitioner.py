@@ -68,7 +68,7 @@ def test_train_within_minutes(run):
 
 def test_it_says_whether_unlabelled_images_helped(place, run):
     again = afda(place, "train", "images", "--out", "run", "--resume")
-    assert "Supervised-only, with the same 160 labels, it is" in again.stdout
+    assert "Supervised-only, with the same 160 labels, the test error is" in again.stdout
     assert "unlabelled images" in again.stdout
     afda(place, "train", "images", "--out", "run", code=2)
 

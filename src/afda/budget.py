@@ -1,5 +1,6 @@
 """How long trainings take on this machine, measured, and how many updates fit into the time there is."""
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -59,9 +60,9 @@ def steps_within(
     at_the_end = sum(seconds_at_the_end(recipe, data, runtime) for recipe in recipes)
     found = int((60 * minutes * (1 - RESERVE) - at_the_end - (time.monotonic() - started)) / per_step)
     if found < FEWEST:
-        needed = (FEWEST * per_step + at_the_end) / (60 * (1 - RESERVE))
+        needed = (FEWEST * per_step + at_the_end + time.monotonic() - started) / (60 * (1 - RESERVE))
         raise UserError(
-            f"In {minutes:g} minutes this machine can do only {max(found, 0)} updates; give it at least "
-            f"--minutes {needed:.1f}, or smaller images or a smaller net."
+            f"Within --minutes {minutes:g} this machine can do only {max(found, 0)} updates; give it at least "
+            f"--minutes {math.ceil(1.5 * needed)}, or smaller images (--size) or a narrower net (--set net.width=...)."
         )
     return found

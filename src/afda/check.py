@@ -43,8 +43,8 @@ def files_found(name: str) -> dict[str, Any]:
     if good:
         sides = [(min(h.width, h.height), max(h.width, h.height)) for h in good]
         found["sizes"] = {
-            "smallest": min(sides),
-            "largest": max(sides, key=lambda s: s[1]),
+            "shortest_side": min(s[0] for s in sides),
+            "longest_side": max(s[1] for s in sides),
             "median_shorter_side": median(s[0] for s in sides),
         }
     return found
@@ -126,9 +126,6 @@ def warnings(data: DataSet, same: dict[str, list[list[str]]], files: dict[str, A
             f"{most!r} has {max(counts.values()) / min(counts.values()):.0f} times as many labels as {least!r}; "
             "look at the errors per class, not only at the whole."
         )
-    if data.skipped:
-        shown = ", ".join(f"{path} ({reason})" for path, reason in data.skipped[:NAMED])
-        said.append(f"{len(data.skipped)} files cannot be used: {shown}{', ...' * (len(data.skipped) > NAMED)}.")
     return said
 
 
@@ -157,4 +154,6 @@ def problem_with(recipe: Recipe, data: DataSet) -> str | None:
         parts = split(data.train.y, data.classes, labels=recipe.labels, seed=recipe.seed, balanced=recipe.balanced)
     except UserError as error:
         return str(error)
-    return None if len(parts.unlabelled) else "There are no unlabelled images to learn from."
+    if len(parts.unlabelled):
+        return None
+    return "There are no unlabelled images to learn from; add some, or train with --method supervised --align none."

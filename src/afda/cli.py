@@ -154,6 +154,8 @@ def train(
         if not run.finished:
             if not quiet and place == path:
                 display.introduce(recipe, images, name if begun is None else None)
+            elif not quiet:
+                display.err.print("Now on the labels alone, to compare.", highlight=False)
             prepared(training, run, {"no_test": no_test, "snapshots": snapshots, "baseline": compared})
             try:
                 display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)

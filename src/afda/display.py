@@ -161,7 +161,7 @@ def result_table(result: dict[str, Any], title: str) -> Table:
         else "no test set, or not opened",
         "validation error": percent(result["val_error"]),
         "MMD² of the features": "none" if result["mmd2"] is None else f"{1000 * result['mmd2']:.2f} × 10⁻³",
-        "risk gap, bound": bound_words(result["bound"]),
+        **({"risk gap, bound": bound_words(result["bound"])} if result["bound"] else {}),
         "labels, unlabelled": f"{result['labels']}, {result['unlabelled']}",
         "time": f"{result['seconds']:.0f} s, {result['images_per_second']:.0f} images/s",
     }
@@ -231,8 +231,7 @@ def check_files(files: dict[str, Any]) -> None:
     sizes, modes = files.get("sizes"), ", ".join(f"{n} {mode}" for mode, n in files["modes"].items())
     text = f"{files['files']} image files" + (f" ({modes})" if modes else "")
     if sizes:
-        smallest, largest = ("x".join(map(str, sizes[key])) for key in ("smallest", "largest"))
-        text += f", from {smallest} to {largest} pixels, half of them {sizes['median_shorter_side']:.0f} or more"
+        text += f", sides from {sizes['shortest_side']} to {sizes['longest_side']} pixels"
     out.print(f"{text}; {len(files['unreadable'])} cannot be read.", highlight=False)
 
 
@@ -254,7 +253,7 @@ def check_result(found: dict[str, Any]) -> None:
         out.print(f"Note: {note}", highlight=False)
     for warning in found["warnings"]:
         out.print(f"Look: {warning}", highlight=False)
-    if not found["warnings"]:
+    if not found["warnings"] and not found["problem"]:
         out.print("Nothing wrong was found.", highlight=False)
     if found["expected"]:
         e = found["expected"]

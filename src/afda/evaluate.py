@@ -16,8 +16,6 @@ from afda.runtime import Runtime
 def evaluated(path: Path, name: str | None, runtime: Runtime) -> dict[str, Any]:
     """The errors of a run's model on its own test set, or on the labelled images of the data set with this name."""
     run = Run(path)
-    if (path / "recipe.json").exists() and not run.finished:
-        raise UserError(f"The run in {path} is not finished; continue it with --resume.")
     model, shape = load_model(path)
     if name is not None:
         data = load(name, shape=shape, hold_out=False)

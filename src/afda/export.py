@@ -58,7 +58,9 @@ def as_onnx(model: Model, shape: tuple[int, ...]) -> tuple[bytes, dict[str, Any]
         )
     assert program is not None
     classes = list(model.classes)
-    about = {"afda_version": __version__, "input": takes}
+    about = {"afda_version": __version__, "input": takes, "output": "probabilities of the classes, in order; features"}
+    if len(shape) == 3:
+        about["resizing"] = f"PIL.ImageOps.fit(image, ({shape[2]}, {shape[1]}), PIL.Image.Resampling.BICUBIC)"
     program.model.metadata_props.update({**about, "classes": json.dumps(classes)})
     return program.model_proto.SerializeToString(), {**about, "classes": classes}
 

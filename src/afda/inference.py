@@ -57,7 +57,7 @@ class Familiar(nn.Module):
         self.register_buffer("limit", limit.float())
 
     @classmethod
-    def of(cls, result: Output, share: float = 0.001) -> "Familiar | None":
+    def of(cls, result: Output, share: float = 0.01) -> "Familiar | None":
         """Fitted to the outputs for training images. `limit` is the distance that `share` of them exceed, each measured
         by a fit to the other half of them, for a fit makes its own images look near; None if there are too few."""
         n, d = result.features.shape
@@ -135,6 +135,8 @@ def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -
 
 def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
     """The model in a run's directory, and the shape of its input."""
+    if (path / "recipe.json").exists() and not Run(path).finished:
+        raise UserError(f"The run in {path} is not finished; continue it with --resume.")
     card: dict[str, Any] = Run(path).read_json("model.json")
     try:
         classes, shape = tuple(map(str, card["classes"])), tuple(map(int, card["shape"]))

@@ -40,7 +40,8 @@ def load(
         known = f"{OWN}, or one of: {', '.join(names('data.sets'))}"
         if not os.path.exists(given):
             if os.path.basename(given) == given and not path.suffix:
-                raise unknown("data set", name_or_path, names("data.sets"))
+                said = unknown("data set", name_or_path, names("data.sets"))
+                raise UserError(f"{said} There is no folder of that name either.")
             raise UserError(f"There is no file or folder {path}; give {known}.")
         if path.suffix.lower() == ".npz" and path.is_file():
             from afda.data.arrays import load as load_arrays

@@ -43,13 +43,20 @@ def load(
     """
     files = listed(path)
     if not files.entries:
-        raise UserError(f"There are no images in {path}; see the README for how to lay them out.")
+        raise UserError(f"There are no images in {path}; see docs/your-own-images.md for how to lay them out.")
     name = path.stem or path.resolve().name
     notes = list(files.notes)
+    known = headers(files.root, [e.path for e in files.entries])
     if shape is None:
-        found_headers = headers(files.root, [e.path for e in files.entries])
-        shape, reason = chosen_shape(list(found_headers.values()), path, side)
+        shape, reason = chosen_shape(list(known.values()), path, side)
         notes.append(reason)
+    # What cannot be read is not counted, nor held out.
+    bad = {p: told for p, told in known.items() if isinstance(told, str)}
+    files = replace(
+        files,
+        entries=tuple(e for e in files.entries if e.path not in bad),
+        refused=(*files.refused, *bad.items()),
+    )
     entries, held = with_parts(files) if hold_out else (files.entries, [])
     notes += held
     entries = tuple(sorted(entries, key=lambda e: (tuple(PART_ORDER).index(e.part), e.path)))
@@ -58,9 +65,8 @@ def load(
         raise UserError(f"None of the {len(entries)} images in {path} can be read; the first: {found.skipped[0][1]}.")
     skipped = (*files.refused, *found.skipped)
     if skipped:
-        notes.append(
-            f"{len(skipped)} files cannot be used and are left out; the first: {skipped[0][0]} ({skipped[0][1]})."
-        )
+        first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
+        notes.append(f"{len(skipped)} files cannot be used and are left out: {first}{', ...' * (len(skipped) > 3)}.")
     by_path = {e.path: e for e in entries}
     read = [by_path[row.path] for row in found.rows]
     classes = classes_of(read, path)
@@ -99,7 +105,10 @@ def classes_of(entries: list[Entry], path: Path) -> tuple[str, ...]:
     known = {e.label for e in entries if e.part == "train" and e.label is not None}
     if len(known) < 2:
         have = f"only {known.pop()!r} has" if known else "none has"
-        raise UserError(f"At least 2 classes with labelled images are needed in {path}; {have} any.")
+        raise UserError(
+            f"At least 2 classes with labelled images are needed in {path}; {have} any. "
+            "Give the folder that holds those of the classes."
+        )
     for entry in entries:
         if entry.label is not None and entry.label not in known:
             raise UserError(

@@ -63,7 +63,10 @@ def split(
     labelled, rest = order[:count], order[count:]
     size = min(count, MOST_VALIDATION) if validation else 0
     if size > len(rest):
-        raise UserError(f"Only {len(rest)} labels are left for a validation set of {size}; ask for fewer --labels.")
+        raise UserError(
+            f"Only {len(rest)} labels are left for a validation set of {size}; ask for fewer --labels, or leave out "
+            "--validation."
+        )
     chosen = arrange(rest, labels_of, size)[:size]
     unlabelled = np.setdiff1d(np.arange(len(y)), np.concatenate([labelled, chosen]))
     return Split(np.sort(labelled), unlabelled, np.sort(chosen))

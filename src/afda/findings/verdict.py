@@ -56,6 +56,12 @@ def verdict(one: Finished, matrix: np.ndarray) -> list[str]:
         f"{one.result[one.part]['error']:.2f} % of the {one.part} images are misclassified: {wrong:,} of {images:,} "
         f"(95 % interval {low:.1f} to {high:.1f} %)."
     ]
+    guessing = 100 * (1 - matrix.sum(axis=1).max() / images)
+    if high >= guessing:
+        sentences.append(
+            f"That is no better than always naming the commonest class ({guessing:.1f} %): train longer, or give more "
+            "labels."
+        )
     if one.part == "validation":
         sentences.append(
             "There is no test set, or it was left shut: this is the error on validation images, which is too "
@@ -105,7 +111,10 @@ def outcome(found: dict[str, Any]) -> str:
 
 def comparison(one: Finished, other: Finished, found: dict[str, Any]) -> list[str]:
     points = f"{abs(found['difference']):.2f} points {'fewer' if found['difference'] < 0 else 'more'} errors"
-    same = f"Supervised-only, with the same {one.result['labels']:,} labels, it is {found['error']:.2f} %."
+    error = f"{one.part} error is {found['error']:.2f} %"
+    same = f"Supervised-only, with the same {one.result['labels']:,} labels, the {error}."
+    if found["difference"] == 0:
+        return [same, "The unlabelled images made no difference to the number of errors."]
     if found["p"] is None:
         missing = "whether that is more than chance cannot be said without the predictions of both."
         return [same, f"With the unlabelled images there are {points}; {missing}"]
