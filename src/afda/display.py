@@ -215,9 +215,7 @@ def trials_table(points: list[tuple[dict[str, float], float]]) -> Table:
     return table
 
 
-def bound_words(bound: dict[str, float] | None) -> str:
-    if bound is None:
-        return "unknown (needs the true labels of the unlabelled images)"
+def bound_words(bound: dict[str, float]) -> str:
     return f"{bound['gap']:.3f} ≤ {bound['total']:.3f} + {bound['remainder']:.3f}"
 
 
