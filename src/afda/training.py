@@ -17,7 +17,7 @@ from torch import Tensor
 from afda import __version__, results
 from afda.algorithm import steps
 from afda.align import Alignment
-from afda.classifier import Classifier
+from afda.classifier import Classifier, seed_noise
 from afda.data.augment import augmented
 from afda.data.images import DataSet
 from afda.data.normalise import Normaliser, fitted
@@ -84,7 +84,7 @@ class Training:
         def view() -> tuple[Tensor, Tensor]:
             return augmented(x, recipe.preparation), augmented(u, recipe.preparation)
 
-        torch.manual_seed(key + 3)
+        seed_noise(key + 3, device)
         first_x, first_u = view()
         return Batch(first_x, y, first_u, key, view)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from afda.choices import Choice
-from afda.classifier import Classifier, Output
+from afda.classifier import Classifier, Output, seed_noise
 
 Terms = dict[str, Tensor]
 """Named, weighted terms of the loss. Their sum is minimised; their names are the columns of logs and reports."""
@@ -62,11 +62,11 @@ class Nets:
             for part, track, stream in ((x, track_labelled, 0), (u, track_unlabelled, 1)):
                 if part is not None:
                     if key is not None:
-                        torch.manual_seed(key + stream)
+                        seed_noise(key + stream, part.device)
                     outputs.append(net(part, track=track, exact=exact))
             return joined(outputs)
         if key is not None:
-            torch.manual_seed(key)
+            seed_noise(key, x.device)
         return net(torch.cat([x, u]), track=track_labelled or track_unlabelled, exact=exact)
 
     def of_unlabelled(self, x: Tensor, u: Tensor, *, key: int | None = None, **how: Any) -> Output:
