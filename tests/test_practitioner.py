@@ -130,6 +130,18 @@ def test_predict_says_what_is_wrong(place, run):
         assert not (place / "x.csv").exists()
 
 
+def test_export(place, run):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    told = as_json(place, "export", "run", "-o", "model.onnx")
+    found = rows(place / "p.csv") if (place / "p.csv").exists() else []
+    session = onnxruntime.InferenceSession(place / "model.onnx")
+    for row in found[:5]:
+        with Image.open(place / row["path"]) as image:
+            given = np.asarray(image)[None, None]
+        probabilities = session.run(["probabilities"], {"images": given})[0][0]
+        assert probabilities == pytest.approx([float(row[f"p_{name}"]) for name in told["classes"]], abs=1e-4)
+
+
 def test_report_and_label_next(place, run):
     told = as_json(place, "report", "run")
     page, suggestions = (place / name for name in told["files"][:2])
