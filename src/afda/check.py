@@ -21,6 +21,7 @@ FEW = 5
 """Labels of a class below which it is called tiny."""
 LOPSIDED = 10
 """How many times more labels one class has than another before that is said."""
+NOT_CLASSES = ("no_label", "no label", "nolabel", "none", "unknown", "unsorted", "misc", "unlabeled images", "all")
 NAMED = 5
 """Examples given in words; all of them are in the JSON."""
 
@@ -113,6 +114,9 @@ def warnings(data: DataSet, same: dict[str, list[list[str]]], files: dict[str, A
             said.append(f"{len(groups)} images are there more than once ({kind}), such as {example}.")
     for names in look_alikes(data.classes):
         said.append(f"The classes {' and '.join(map(repr, names))} look alike; is one of them a typing mistake?")
+    for name in data.classes:
+        if name.casefold().strip(" _-") in NOT_CLASSES:
+            said.append(f"{name!r} is taken for a class; name its folder 'unlabeled' if those images have no label.")
     if empty := files.get("empty_classes"):
         said.append(f"Folders without images are not classes: {listed_in_short(empty)}.")
     counts = Counter(data.train.y[data.train.y >= 0].tolist())

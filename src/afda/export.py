@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from afda import __version__
 from afda.errors import UserError
 from afda.inference import Model, load_model
-from afda.runs import Run
+from afda.runs import Run, full_disk_explained
 
 
 def exported(run: Path, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -25,6 +25,8 @@ def exported(run: Path, out: Path, *, overwrite: bool = False) -> dict[str, Any]
         raise UserError(f"{out} already exists; choose another -o, or add --overwrite.")
     model, shape = load_model(run)
     content, about = as_onnx(model, shape)
+    with full_disk_explained(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
     Run(out.parent).write(out.name, content)
     return {"run": str(run), "file": str(out), "bytes": len(content), **about}
 

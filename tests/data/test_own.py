@@ -131,6 +131,8 @@ def test_a_parquet_table(folder):
         ([("a.png", "a")], ("file", "label"), "no column 'path'"),
         ([("a.png", "a", ""), ("a.png", "b", "")], ("path", "label", "split"), "twice"),
         ([], ("path", "label"), "no images"),
+        ([("a.png", "a")], ("path;label", "x"), "no column 'path'"),
+        ([], ("path;label",), "Separate its columns by commas"),
         ([("absent.png", "a"), ("absent2.png", "b")], ("path", "label"), "None of the 2"),
     ],
 )
@@ -323,3 +325,8 @@ def test_several_rounds_of_labels(folder, tmp_path):
     data = load(str(folder), more_labels=tables)
     assert (data.train.y >= 0).sum() == 10
     assert data.more_labels == tuple(tables)
+
+
+def test_a_table_that_was_not_filled_in(folder, tmp_path):
+    with pytest.raises(UserError, match="no labels filled in"):
+        load(str(folder), more_labels=[str(table(tmp_path / "next.csv", [("cat/0.png", "")], ("path", "label")))])

@@ -179,7 +179,9 @@ def rows_of(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
     rows = parquet_rows(path) if path.suffix.lower() == ".parquet" else csv_rows(path)
     columns = next(rows)
     if missing := [name for name in needed if name not in columns]:
-        raise UserError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, columns)) or 'none'}.")
+        separated = " Separate its columns by commas." if len(columns) == 1 and ";" in columns[0] else ""
+        have = ", ".join(map(repr, columns)) or "none"
+        raise UserError(f"{path} has no column {missing[0]!r}; it has {have}.{separated}")
     return ({name: as_text(value) for name, value in zip(columns, row, strict=False)} for row in rows)
 
 

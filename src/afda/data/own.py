@@ -188,6 +188,8 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
             raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
         y[index] = data.classes.index(label)
         count += 1
+    if not count:
+        raise UserError(f"{path} has no labels filled in; write them into its column 'label'.")
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return replace(
         data,

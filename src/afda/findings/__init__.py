@@ -106,6 +106,10 @@ def findings(paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None
     names = unique([one.name for one in runs])
     for name, values in zip(names, told, strict=True):
         values["name"] = name
+    words = [group["words"] for group in groups]
+    for group in groups:
+        if words.count(group["words"]) > 1:  # the same method with other settings
+            group["words"] = f"{group['words']}, {names[group['runs'][0]]}"
     tell("writing pictures")
     return {
         "title": f"{runs[lead].recipe.data}: " + (names[0] if len(runs) == 1 else f"{len(runs)} runs"),
