@@ -10,32 +10,12 @@ import pytest
 
 from afda import __version__
 from afda.choices import names
-from afda.cli import main
 from afda.recipes import shelf
 from afda.runs import CHECKPOINT, Run
 
 SMALL = ["net=mlp", "net.hidden=16", "net.features=8", "align.hidden=8"]
 LIGHT = ["labels=20", "labelled_batch=4", "unlabelled_batch=8", *SMALL]
 FAST = [part for setting in LIGHT for part in ("--set", setting)] + ["--threads", "1"]
-
-
-@pytest.fixture
-def afda(monkeypatch, capsys):
-    """The command in this process: its exit code, standard output and standard error."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["afda", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit:
-            code = exit.code or 0
-        return code, *capsys.readouterr()
-
-    yield run
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def process(*arguments, **choices):

@@ -12,7 +12,6 @@ import torch
 from afda import __version__, train
 from afda.choices import names, pick
 from afda.classifier import BatchNorm
-from afda.cli import main
 from afda.data.arrays import from_arrays
 from afda.data.images import Preparation
 from afda.data.normalise import fitted
@@ -95,22 +94,6 @@ def run(tmp_path_factory, digits):
     settings = ["steps=3", "net=mlp", "net.hidden=16", "net.features=8", "align.hidden=8"]
     out = tmp_path_factory.mktemp("runs") / "run"
     return train(recipe("own-images", data).with_settings(settings), data, out).path
-
-
-@pytest.fixture
-def afda(monkeypatch, capsys):
-    """The command in this process: its exit code, standard output and standard error."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["afda", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit:
-            code = exit.code or 0
-        return code, *capsys.readouterr()
-
-    return command
 
 
 def test_the_command(run, tmp_path):

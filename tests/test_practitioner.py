@@ -133,9 +133,9 @@ def test_predict_says_what_is_wrong(place, run):
 def test_export(place, run):
     onnxruntime = pytest.importorskip("onnxruntime")
     told = as_json(place, "export", "run", "-o", "model.onnx")
-    found = rows(place / "p.csv") if (place / "p.csv").exists() else []
+    as_json(place, "predict", "run", "images/test", "-o", "compared.csv")
     session = onnxruntime.InferenceSession(place / "model.onnx")
-    for row in found[:5]:
+    for row in rows(place / "compared.csv")[::100]:
         with Image.open(place / row["path"]) as image:
             given = np.asarray(image)[None, None]
         probabilities = session.run(["probabilities"], {"images": given})[0][0]

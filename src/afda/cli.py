@@ -30,8 +30,6 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
 AtOnce = Annotated[int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1, max=1024)]
-
-
 Data = Annotated[
     str, typer.Argument(help="a folder of images, a .csv or .parquet table, an .npz file; or digits, svhn, cifar10")
 ]
@@ -416,7 +414,7 @@ def predict(
 
     from afda import display, predict
     from afda.inference import load_model
-    from afda.runs import as_csv
+    from afda.runs import Run, as_csv
 
     model, shape = load_model(run)
     machine = chosen_runtime(device, precision, threads)
@@ -437,7 +435,7 @@ def predict(
             raise UserError(f"There is no readable image in {', '.join(images)}{first}.")
     left_out = out.with_name(f"{out.stem}-skipped.csv") if skipped else None
     if left_out is not None:
-        left_out.write_text(as_csv(("path", "reason"), skipped), encoding="utf-8", errors="surrogateescape")
+        Run(out.parent).write(left_out.name, as_csv(("path", "reason"), skipped).encode(errors="surrogateescape"))
     result = {"file": str(out), "images": counts.total(), "classes": dict(counts.most_common()), "unlike": unlike}
     result |= {
         "skipped": len(skipped),

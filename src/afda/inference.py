@@ -16,9 +16,6 @@ from afda.recipe import Recipe
 from afda.runs import Run
 from afda.runtime import Runtime
 
-SNAPSHOT = "snapshot-"
-"""How the names of models kept in mid-training begin."""
-
 
 class Model(nn.Module):
     """A classifier with its normalisation: from raw pixels to logits and features.

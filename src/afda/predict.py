@@ -113,7 +113,13 @@ def table(path: Path, overwrite: bool) -> Iterator[Callable[[list[Row]], None]]:
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with contextlib.ExitStack() as stack:
-            yield {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
+            write = {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
+
+            def written(rows: list[Row]) -> None:
+                with full_disk_explained(path.parent):
+                    write(rows)
+
+            yield written
         with full_disk_explained(path.parent):
             os.replace(aside, path)
     finally:

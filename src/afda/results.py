@@ -12,11 +12,11 @@ from torch import Tensor
 from afda.classifier import Output
 from afda.data.images import DataSet, Images
 from afda.data.split import Split
-from afda.inference import SNAPSHOT, Familiar, Model, outputs
+from afda.inference import Familiar, Model, outputs
 from afda.measures import best_temperature, class_errors, confusion, error_rate, mmd2, risk_bound
 from afda.methods import joined
 from afda.recipe import Recipe
-from afda.runs import Run
+from afda.runs import SNAPSHOT, Run
 from afda.runtime import Runtime
 
 TRACED = 2000

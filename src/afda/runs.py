@@ -20,11 +20,13 @@ from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+SNAPSHOT = "snapshot-"
+"""How the names of models kept in mid-training begin."""
 BASELINE = "supervised-only"
 """The run on the labels alone, inside the directory of the run that it accompanies."""
 OWN_FILES = (
     *("recipe.json", "environment.json", "split.json", "skipped.csv", "log.jsonl", "result.json", "report.html"),
-    *("model.json", "model.safetensors", "snapshot-*.safetensors", CHECKPOINT, PREVIOUS, BASELINE),
+    *("model.json", "model.safetensors", f"{SNAPSHOT}*.safetensors", CHECKPOINT, PREVIOUS, BASELINE),
 )
 
 

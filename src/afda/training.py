@@ -24,10 +24,10 @@ from afda.data.normalise import Normaliser, fitted
 from afda.data.sampling import draw
 from afda.data.split import Split, split
 from afda.errors import RunFailed, UserError
-from afda.inference import SNAPSHOT, Model, model_bytes, save_model
+from afda.inference import Model, model_bytes, save_model
 from afda.methods import Batch, Nets
 from afda.recipe import Recipe
-from afda.runs import CHECKPOINT, PREVIOUS, Run, as_csv, open_run
+from afda.runs import CHECKPOINT, PREVIOUS, SNAPSHOT, Run, as_csv, open_run
 from afda.runtime import Runtime, runtime
 
 CHECKPOINT_SECONDS = 60.0

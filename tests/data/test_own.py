@@ -330,3 +330,15 @@ def test_several_rounds_of_labels(folder, tmp_path):
 def test_a_table_that_was_not_filled_in(folder, tmp_path):
     with pytest.raises(UserError, match="no labels filled in"):
         load(str(folder), more_labels=[str(table(tmp_path / "next.csv", [("cat/0.png", "")], ("path", "label")))])
+
+
+def test_nothing_readable_at_a_given_shape(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "d" / name).mkdir(parents=True)
+        (tmp_path / "d" / name / "x.png").write_text("no image")
+    with pytest.raises(UserError, match="None of the 2 images"):
+        load(str(tmp_path / "d"), shape=(1, 8, 8))
+
+
+def test_a_folder_with_a_dot_in_its_name(folder):
+    assert load(str(folder.rename(folder.with_name("pets.v2")))).name == "pets.v2"

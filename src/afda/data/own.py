@@ -18,6 +18,8 @@ from afda.data.files import Entry, Files, listed, rows_of
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
+PART_ORDER = ("train", "val", "test")
+"""How the images of a data set lie in its cache, each part in one piece."""
 HELD_OUT = {"test": (20, 0.25), "val": (10, 0.2)}
 """A part that is missing is held out from the labelled images if there are so many per class on average: what share."""
 
@@ -44,7 +46,7 @@ def load(
     files = listed(path)
     if not files.entries:
         raise UserError(f"There are no images in {path}; see docs/your-own-images.md for how to lay them out.")
-    name = path.stem or path.resolve().name
+    name = path.resolve().name if path.is_dir() else path.stem
     notes = list(files.notes)
     known = headers(files.root, [e.path for e in files.entries])
     if shape is None:
@@ -59,11 +61,11 @@ def load(
     )
     entries, held = with_parts(files) if hold_out else (files.entries, [])
     notes += held
-    entries = tuple(sorted(entries, key=lambda e: (tuple(PART_ORDER).index(e.part), e.path)))
+    entries = tuple(sorted(entries, key=lambda e: (PART_ORDER.index(e.part), e.path)))
     found = decoded(files.root, [e.path for e in entries], shape, progress)
-    if not found.rows:
-        raise UserError(f"None of the {len(entries)} images in {path} can be read; the first: {found.skipped[0][1]}.")
     skipped = (*files.refused, *found.skipped)
+    if not found.rows:
+        raise UserError(f"None of the {len(skipped)} images in {path} can be read; the first: {skipped[0][1]}.")
     if skipped:
         first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
         notes.append(f"{len(skipped)} files cannot be used and are left out: {first}{', ...' * (len(skipped) > 3)}.")
@@ -90,9 +92,6 @@ def load(
         notes=tuple(notes),
         skipped=skipped,
     )
-
-
-PART_ORDER = ("train", "val", "test")
 
 
 def labelled_only(part: Images) -> Images | None:
