@@ -22,7 +22,7 @@ ROOMS = (
     {"sweep", "evaluate", "listing", "budget", "baseline", "predict"},
     {"check"},
     {"reproduce", "tune"},
-    {"illustrate", "findings"},
+    {"illustrate", "findings", "bench"},
     {"display", "estimator", "export"},
     {"demo"},
     {"cli"},

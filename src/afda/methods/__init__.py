@@ -84,6 +84,7 @@ def joined(outputs: list[Output]) -> Output:
         torch.cat([o.logits for o in outputs]),
         torch.cat([o.features for o in outputs]),
         torch.cat(second) if second else None,
+        outputs[0].logits,
     )
 
 
