@@ -48,7 +48,7 @@ class VAT(Method):
         # A generator of its own: the global one would repeat the numbers that the dropout masks are made of.
         random = torch.Generator(batch.u.device).manual_seed(batch.key + 2)
         images = [batch.x, batch.u] if self.on == "all" else [batch.u]
-        directions = [unit(torch.randn(part.shape, generator=random, device=part.device)) for part in images]
+        directions = [unit(torch.randn(p.shape, generator=random, dtype=p.dtype, device=p.device)) for p in images]
         mixed_precision = torch.is_autocast_enabled(batch.u.device.type)
         # The probe differences two nearly equal passes, so both must be in full precision.
         with torch.autocast(batch.u.device.type, enabled=False):
