@@ -1,5 +1,7 @@
 """The paper's tuning protocol: grids searched on a validation set of its size, with the test set left shut."""
 
+import contextlib
+import fcntl
 import html
 import time
 import warnings
@@ -11,7 +13,7 @@ from typing import Any
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
-from afda.runs import Run, differences
+from afda.runs import Run, differences, full_disk_explained
 from afda.sweep import Job
 
 LABELLED = (2, 4, 8, 16, 32)
@@ -54,13 +56,14 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     except ImportError:
         raise UserError("Tuning needs optuna: pip install -c constraints.txt 'afda[tune]'.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    folder.mkdir(parents=True, exist_ok=True)
+    with full_disk_explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 - held as long as the study
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    # A trial whose process died is queued again; its run continues from its checkpoint.
+    retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
     storage = optuna.storages.RDBStorage(
-        f"sqlite:///{folder.resolve() / 'study.db'}",
-        heartbeat_interval=10,
-        # A trial whose process died is queued again; its run continues from its checkpoint.
-        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+        f"sqlite:///{folder.resolve() / 'study.db'}", heartbeat_interval=10, heartbeat_stale_trial_callback=retry
     )
     study = optuna.create_study(
         study_name="afda",
@@ -72,6 +75,17 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     if before is not None and (changed := differences(Recipe.model_validate_json(before), recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # No other process is at this search: whoever began the trials that are running has died.
+        state = optuna.trial.TrialState
+        queued = {t.system_attrs["retry_history"][-1] for t in study.get_trials(states=(state.WAITING,))}
+        for trial in study.get_trials(states=(state.RUNNING,)):
+            if trial.number not in queued:
+                retry(study, trial)
+            storage.set_trial_state_values(trial._trial_id, state=state.FAIL)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    study.lock = lock
     return study
 
 
@@ -94,9 +108,9 @@ def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, s
 def validation_error(job: Job) -> float:
     """Run a job to its end."""
     try:
-        if job.state == "waiting":
-            job.start(threads=1)
-        while job.state == "running":
+        while job.state in ("waiting", "running"):
+            if job.state == "waiting":
+                job.start(threads=1)
             time.sleep(0.2)
             job.look()
     finally:
@@ -109,10 +123,10 @@ def validation_error(job: Job) -> float:
 
 
 def finished(study: Any) -> list[tuple[dict[str, float], float]]:
-    """Every point that was run, with its validation error, the best first."""
+    """Every point that was run, with its validation error, the best first; equals in the order of the grid."""
     done = [(t.params, t.value) for t in study.get_trials(deepcopy=False) if t.value is not None]
     unique = {tuple(sorted(point.items())): (point, value) for point, value in done}
-    return sorted(unique.values(), key=lambda pair: pair[1])
+    return sorted(unique.values(), key=lambda pair: (pair[1], list(pair[0].values())))
 
 
 def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: Path) -> Path:
@@ -131,7 +145,7 @@ def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: P
         f"<p>Validation error of {len(points)} points of the grid, the best first. The test set was not opened.</p>"
         f"{svg}<table><tr>{head}<th>validation error %</th></tr>{body}</table></html>\n"
     )
-    (folder / "trials.html").write_text(text, encoding="utf-8")
+    Run(folder).write("trials.html", text.encode())
     return folder / "trials.html"
 
 
