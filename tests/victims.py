@@ -17,11 +17,24 @@ import torch
 import afda.findings
 import afda.training
 from afda import algorithm, cli, results, runs
+from afda.recipes import recipe
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    [*("afda.cli", "afda.findings", "afda.training", "afda.tune"), *("optuna", "pytest", "scipy.stats", "torch._dynamo")]
+    [
+        *("afda.cli", "afda.findings", "afda.training", "afda.tune"),
+        *("optuna", "pytest", "scipy.stats", "torch._dynamo"),
+    ]
 )
+
+
+LIGHT = ["labels=20", "labelled_batch=4", "unlabelled_batch=8", "net=mlp", "net.hidden=16", "net.features=8"]
+
+
+def light(digits, method, align, *settings):
+    """A recipe for `few.npz` whose updates take milliseconds."""
+    small = ["align.hidden=8"] if align in ("adversarial", "reversal") else []
+    return recipe("digits-demo", digits, method, align).with_settings([*LIGHT, *small, "data=few", *settings])
 
 
 class Moments:
@@ -51,7 +64,7 @@ class Moments:
 
     def opened(self, path, mode="r", **more):
         """A file whose writes may break off in the middle."""
-        file = builtins.open(path, mode, **more)
+        file = builtins.open(path, mode, **more)  # noqa: SIM115
         if mode in ("wb", "a"):
             write = file.write
 
@@ -115,3 +128,19 @@ def start(arguments, kill_at=None, checkpoint_seconds=-1.0, tally=None):
     process = PROCESSES.Process(target=victim, args=([*map(str, arguments)], kill_at, checkpoint_seconds, tally))
     process.start()
     return process
+
+
+def everything(folder):
+    """All that is in a folder of runs, but for the time it took and where it was."""
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"):
+        name = str(path.relative_to(folder))
+        if path.name == "log.jsonl":
+            found[name] = [{k: v for k, v in line.items() if k != "seconds"} for line in runs.Run(path.parent).log()]
+            assert len(found[name]) == path.read_text().count("\n")
+        elif path.name == "result.json":
+            result = json.loads(path.read_text())
+            found[name] = {k: v for k, v in result.items() if k not in ("seconds", "images_per_second")}
+        else:
+            found[name] = path.read_bytes()
+    return found

@@ -108,9 +108,10 @@ class Run:
         for path in found:
             with full_disk_explained(self.path):
                 content = path.read_bytes()
-            if hashlib.sha256(content[32:]).digest() == content[:32]:
-                if path.name == PREVIOUS:  # a damaged one must not push this out when the next is written
-                    (self.path / CHECKPOINT).unlink(missing_ok=True)
+                whole = hashlib.sha256(content[32:]).digest() == content[:32]
+                if whole and path != found[0]:  # a damaged one must not push this out when the next is written
+                    found[0].unlink()
+            if whole:
                 return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
         if found:
             raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
