@@ -305,15 +305,27 @@ def odd(digits, tmp_path_factory):
         ("plain", "adversarial", [], []),
         ("blank", "adversarial", ["net.dropout=0"], ["it gives all features the same", "predictions are constant"]),
         ("blank", "none", [], ["predictions are constant"]),
-        ("inverted", "adversarial", ["align.learning_rate=0.02"], ["it tells labelled from unlabelled features"]),
+        (
+            "inverted",
+            "adversarial",
+            ["optimisation.learning_rate=0.02"],
+            ["it tells labelled from unlabelled features"],
+        ),
         ("inverted", "reversal", ["optimisation.learning_rate=0.02"], ["it tells labelled from unlabelled features"]),
     ],
 )
 def test_alarms(odd, digits, tmp_path, capsys, data, align, settings, words):
     """Said once: in the log, on the screen and in the report."""
     if data == "inverted":  # no alignment that would make them alike
-        settings = ["labels=null", "align.weight=0", "align.hidden=32", *settings]
-    made = light(digits, "supervised", align, "steps=50", *settings)
+        settings = [
+            "labels=null",
+            "align.weight=0",
+            "align.hidden=32",
+            "batchnorm=together",
+            "net.dropout=0",
+            *settings,
+        ]
+    made = light(digits, "supervised", align, "steps=60", *settings)
     machine = runtime("cpu")
     run = open_run(tmp_path / "run", made)
     begun = training.prepared(training.begin(made, odd[data], machine), run)
