@@ -148,6 +148,17 @@ def test_a_disk_that_is_small_and_then_read_only(start, tmp_path, small_disk):
     assert everything(disk / "run") == everything(tmp_path / "whole")
 
 
+def test_a_search_without_its_file(afda, tmp_path, small_disk):
+    disk, mount = small_disk
+    search = ["tune", "digits", "--labels", 20, "--method", "supervised", "--align", "none", "--trials", 1, "--jobs", 1]
+    assert mount("ro").returncode == 0
+    one_sentence(afda(*search, "--out", disk / "search"), 2, "cannot be written (Read-only file system)")
+    assert mount("rw,size=48k").returncode == 0
+    one_sentence(afda(*search, "--out", disk / "search"), 1, "study.db cannot be used (")
+    (tmp_path / "study.db").write_bytes(b"nonsense" * 1000)
+    one_sentence(afda(*search, "--out", tmp_path), 1, "study.db cannot be used (")
+
+
 # Damaged files
 
 

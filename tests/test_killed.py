@@ -1,6 +1,7 @@
 """Trainings, sweeps and searches that are killed end as if nothing had happened."""
 
 import json
+import os
 import random
 import signal
 from collections import Counter
@@ -119,3 +120,89 @@ def killed_at_random_times(case, name, choose):
         process.join()
         kills += process.exitcode == -signal.SIGKILL
     return kills
+
+
+# Sweeps and searches: processes that start others
+
+
+class Many:
+    """A command that starts trainings, four in all, and goes on where it was when it is started again."""
+
+    def __init__(self, folder, *command):
+        self.folder, self.command = folder, [*command, "--set", "steps=40", "--set", "net.width=0.25", "--out", folder]
+        self.done = {}
+
+    def start(self, jobs, kill_at=None):
+        return victims.start([*self.command, "--jobs", jobs, "--json"], kill_at)
+
+    def finish(self, jobs):
+        process = self.start(jobs)
+        process.join()
+        assert process.exitcode == 0
+        self.look()
+        assert len(self.done) == 4
+        return self
+
+    def look(self):
+        """No run that was finished has been run again."""
+        for path in self.folder.rglob("result.json"):
+            assert self.done.setdefault(path, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
+
+    def killed_while_training(self, jobs, everybody):
+        """Kill it when a training that was not there before has begun; with all that it started, or alone."""
+        before = set(self.folder.rglob("split.json"))
+        process = self.start(jobs)
+        while not set(self.folder.rglob("split.json")) - before and process.exitcode is None:
+            process.join(0.02)
+        kill = os.killpg if everybody else os.kill
+        kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        self.look()
+
+    def killed_early(self, choose):
+        process = self.start(1)
+        process.join(choose.uniform(0.05, 1.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.soak
+def test_a_sweep_killed(tmp_path):
+    command = ["reproduce", "digits", "--only", "method=supervised,labels=20", "--seeds", 2]
+    whole = Many(tmp_path / "whole", *command).finish(1)
+    killed, choose = Many(tmp_path / "killed", *command), random.Random(0)
+    for _ in range(3):
+        killed.killed_early(choose)
+    killed.killed_while_training(1, everybody=True)
+    killed.killed_while_training(1, everybody=False)  # what it started goes on, and is waited for
+    process = killed.start(1, ("before moving recipe.json", 1))
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    killed.finish(2)
+
+    def left(many):
+        texts = (".md", ".tex", ".html")  # they name the command, and so the folder
+        return {name: content for name, content in everything(many.folder).items() if not name.endswith(texts)}
+
+    assert left(killed) == left(whole)
+    assert any(name.endswith("digits.csv") for name in left(whole))
+
+
+@pytest.mark.soak
+def test_a_search_killed(tmp_path):
+    command = ["tune", "digits", "--labels", 20, "--method", "supervised", "--align", "none"]
+    whole = Many(tmp_path / "whole", *command).finish(1)
+    killed, choose = Many(tmp_path / "killed", *command), random.Random(0)
+    for _ in range(5):
+        killed.killed_early(choose)
+    killed.killed_while_training(1, everybody=True)
+    killed.killed_while_training(1, everybody=False)
+    killed.finish(2)
+
+    def left(many):
+        return {name: content for name, content in everything(many.folder).items() if not name.startswith("study.db")}
+
+    assert left(killed) == left(whole)
+    assert {"best.json", "trials.html"} <= set(left(whole))

@@ -16,6 +16,7 @@ import torch
 
 import afda.findings
 import afda.training
+import afda.tune
 from afda import algorithm, cli, results, runs
 from afda.recipes import recipe
 
@@ -108,6 +109,7 @@ def victim(arguments: list[str], kill_at: tuple[str, int] | None, checkpoint_sec
     os.setsid()  # so that it can be killed with all that it starts
     moments = Moments(kill_at)
     afda.training.CHECKPOINT_SECONDS = checkpoint_seconds
+    afda.tune.SUPERVISED_BATCH, afda.tune.RATES = (8, 16), (5e-4, 5e-3)  # a grid of four points
     runs.open = moments.opened
     moments.around(os, "replace", "moving", 1)
     moments.around(os, "unlink", "removing", 0)

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import html
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -58,23 +59,25 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with full_disk_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 - held as long as the study
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     # A trial whose process died is queued again; its run continues from its checkpoint.
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
-    storage = optuna.storages.RDBStorage(
-        f"sqlite:///{folder.resolve() / 'study.db'}", heartbeat_interval=10, heartbeat_stale_trial_callback=retry
-    )
-    study = optuna.create_study(
-        study_name="afda",
-        storage=storage,
-        load_if_exists=True,
-        sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
-    )
+    with storage_explained(folder):
+        storage = optuna.storages.RDBStorage(
+            f"sqlite:///{folder.resolve() / 'study.db'}", heartbeat_interval=10, heartbeat_stale_trial_callback=retry
+        )
+        study = optuna.create_study(
+            study_name="afda",
+            storage=storage,
+            load_if_exists=True,
+            sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
+        )
     before = study.user_attrs.get("recipe")
     if before is not None and (changed := differences(Recipe.model_validate_json(before), recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
+    with full_disk_explained(folder):
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)  # held until the process ends
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # No other process is at this search: whoever began the trials that are running has died.
@@ -85,8 +88,20 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
                 retry(study, trial)
             storage.set_trial_state_values(trial._trial_id, state=state.FAIL)
     fcntl.flock(lock, fcntl.LOCK_SH)
-    study.lock = lock
     return study
+
+
+@contextlib.contextmanager
+def storage_explained(folder: Path) -> Iterator[None]:
+    """Turn what the study's file refuses into a sentence."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise RunFailed(f"{folder / 'study.db'} cannot be used ({reason}); the runs in {folder} are kept.") from error
 
 
 def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, seeds: int, at_once: int) -> None:
@@ -102,7 +117,8 @@ def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, s
             errors.append(validation_error(job))
         return mean(errors)
 
-    study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
+    with storage_explained(folder):
+        study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
 
 
 def validation_error(job: Job) -> float:
