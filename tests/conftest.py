@@ -1,6 +1,7 @@
 import signal
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,15 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def digits():
     return load("digits")
+
+
+@pytest.fixture(scope="session")
+def few(digits, tmp_path_factory):
+    """Somebody's own arrays: a few of the digits."""
+    path = tmp_path_factory.mktemp("few") / "few.npz"
+    x, y = digits.train.x[:, 0].numpy(), digits.train.y.numpy()
+    np.savez(path, x=x[:200], y=y[:200], x_test=x[200:260], y_test=y[200:260])
+    return path
 
 
 @pytest.fixture

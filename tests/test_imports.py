@@ -16,7 +16,7 @@ ROOMS = (
     {"align", "nets", "data", "methods"},
     {"recipe"},
     {"recipes"},
-    {"runs", "runtime", "inference", "results"},
+    {"runs", "runtime", "inference", "results", "alarms"},
     {"algorithm"},
     {"training"},
     {"sweep", "evaluate", "listing", "budget", "baseline", "predict"},

@@ -69,11 +69,11 @@ def test_one_failing_job_does_not_stop_the_rest(data, recipes, tmp_path):
     diverging = recipes[0].with_settings(["optimisation.learning_rate=1e36", "seed=2"])
     todo = jobs([diverging, recipes[0], recipes[1]], tmp_path / "runs", str(data))
     held = open_run(todo[1].run.path, recipes[0])  # in use by this process
-    done = ended(sweep(todo, at_once=3))
-    held.unlock()
-    assert [job.state for job in done] == ["failed", "failed", "done"]
+    for done in sweep(todo, at_once=2):
+        if [job.state for job in done] == ["failed", "waiting", "done"]:
+            held.unlock()  # nobody waited for it but its own job
+    assert [job.state for job in done] == ["failed", "done", "done"]
     assert "Try a lower learning rate" in done[0].problem
-    assert "in use by another process" in done[1].problem
     assert not any(job.problem.startswith("afda: ") for job in done)
     with display.err.capture() as shown:
         display.follow_jobs([done], "a sweep")

@@ -120,7 +120,7 @@ def train(
     from afda.findings import verdict_in_words
     from afda.recipe import Recipe
     from afda.runs import BASELINE, Run, open_run
-    from afda.training import begin, fit, prepared
+    from afda.training import begin, check_data, fit, prepared
 
     started = time.monotonic()
     check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
@@ -149,7 +149,9 @@ def train(
     def trained(recipe: Recipe, place: Path) -> Run:
         training = begin(recipe, images, machine)  # what cannot begin leaves what is in --out alone
         run = open_run(place, recipe, resume=resume, overwrite=overwrite)
-        if not run.finished:
+        if run.finished:
+            check_data(run, images)
+        else:
             if not quiet and place == path:
                 display.introduce(recipe, images, name if begun is None else None)
             elif not quiet:
@@ -324,6 +326,7 @@ def tune(
 
     from afda import display
     from afda.recipes import recipe as named
+    from afda.runs import Run
     from afda.tune import finished, grid, page, study_in, tuned, with_point
 
     images = loaded(data)
@@ -346,7 +349,7 @@ def tune(
     if not points:
         raise RunFailed("Every trial failed; see the runs in the folder's trials/.")
     best = folder / "best.json"
-    best.write_text(with_point(made, points[0][0]).to_json(), encoding="utf-8")
+    Run(folder).write(best.name, with_point(made, points[0][0]).to_json().encode())
     files = [best, page(points, made, folder)]
     if as_json:
         print_json(

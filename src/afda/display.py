@@ -96,16 +96,24 @@ def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: b
             for line in lines:
                 known |= line  # errors are measured more rarely than losses
                 bar.update(task, completed=line["step"])
+                warn(line)
                 live.update(Group(bar, Text(news(known, recipe))))
     else:
         shown = 0.0
         for line in lines:
+            warn(line)
             if line["step"] == recipe.steps or time.monotonic() - shown > PLAIN_EVERY:
                 shown = time.monotonic()
                 left = (recipe.steps - line["step"]) * line["seconds"] / line["step"]
                 err.print(
                     f"step {line['step']}/{recipe.steps} · {news(line, recipe)} · {left:.0f} s left", highlight=False
                 )
+
+
+def warn(line: dict[str, Any]) -> None:
+    """Say what a line of the log warns of; above the bar, if there is one."""
+    if "warning" in line:
+        err.print(f"Warning, after {line['step']} updates: {line['warning']}", highlight=False)
 
 
 def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:

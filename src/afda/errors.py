@@ -8,6 +8,10 @@ class UserError(Exception):
     """Something the user can put right. Its text is one sentence that says what to do; the program exits with 2."""
 
 
+class InUse(UserError):
+    """Another process is at work there; it will end."""
+
+
 class RunFailed(Exception):
     """The run went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
 

@@ -1,12 +1,13 @@
 """A trained classifier at work: outputs for many images, and the files that hold it."""
 
 import copy
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
@@ -138,7 +139,8 @@ def model_bytes(model: Model) -> bytes:
 
 def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -> None:
     """Write model.safetensors and model.json: all that prediction needs, and nothing that runs code."""
-    run.write("model.safetensors", model_bytes(model))
+    content = model_bytes(model)
+    run.write("model.safetensors", content)
     run.write_json(
         "model.json",
         {
@@ -148,6 +150,7 @@ def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -
             "net": recipe.net.model_dump(),
             "normalise": recipe.preparation.normalise,
             "temperature": model.temperature,
+            "sha256": hashlib.sha256(content).hexdigest(),
         },
     )
 
@@ -160,7 +163,10 @@ def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
     try:
         classes, shape = tuple(map(str, card["classes"])), tuple(map(int, card["shape"]))
         classifier = pick("nets", card["net"]).build(shape, len(classes))
-        tensors = load_file(path / "model.safetensors")
+        content = (path / "model.safetensors").read_bytes()
+        if card.get("sha256", checksum := hashlib.sha256(content).hexdigest()) != checksum:
+            raise ValueError("model.safetensors is damaged: its checksum is not that in model.json")
+        tensors = load(content)
         normaliser = {k.removeprefix("normaliser."): v for k, v in tensors.items() if k.startswith("normaliser.")}
         model = Model(Normaliser.of(normaliser), classifier, classes)
         if "familiar.limit" in tensors:

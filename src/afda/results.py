@@ -56,6 +56,11 @@ class Look:
         x, y = data.train.x, data.train.y
         return cls(outputs(model, x, runtime, rows=i), y[i], outputs(model, x, runtime, rows=j), y[j])
 
+    def commonest(self) -> float:
+        """The share of the images that are taken for the class that is predicted most."""
+        predicted = joined([self.labelled, self.unlabelled]).logits.argmax(dim=1)
+        return round(float(predicted.bincount().max()) / len(predicted), 6)
+
     def alignment(self, model: Model) -> dict[str, Any]:
         """The fit to the labelled images, MMD^2 to the unlabelled ones, and Theorem 1 if their labels are known."""
         enough = len(self.y_unlabelled) > 1
@@ -76,7 +81,8 @@ def bound(model: Model, l: Output, y_l: Tensor, u: Output, y_u: Tensor) -> dict[
 
 def trace(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> dict[str, Any]:
     """A look at the classifier in mid-training. It never sees the test set."""
-    line = Look.at(model, data, split, runtime, TRACED, recipe.seed).alignment(model)
+    look = Look.at(model, data, split, runtime, TRACED, recipe.seed)
+    line = {**look.alignment(model), "commonest": look.commonest()}
     validation = validation_images(data, split)
     if validation is not None:
         rows = torch.from_numpy(sample(np.arange(len(validation)), TRACED, recipe.seed))

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import torch
 
-from afda.errors import RunFailed, UserError
+from afda.errors import InUse, RunFailed, UserError
 from afda.recipe import Recipe
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
@@ -24,10 +24,14 @@ SNAPSHOT = "snapshot-"
 """How the names of models kept in mid-training begin."""
 BASELINE = "supervised-only"
 """The run on the labels alone, inside the directory of the run that it accompanies."""
+WORKING_FILES = (CHECKPOINT, PREVIOUS, f"{SNAPSHOT}*.safetensors")
+"""What a run needs until it is finished."""
 OWN_FILES = (
-    *("recipe.json", "environment.json", "split.json", "skipped.csv", "log.jsonl", "result.json", "report.html"),
-    *("model.json", "model.safetensors", f"{SNAPSHOT}*.safetensors", CHECKPOINT, PREVIOUS, BASELINE),
+    *("result.json", *WORKING_FILES, "environment.json", "split.json", "skipped.csv", "log.jsonl", "report.html"),
+    *("model.json", "model.safetensors", BASELINE, "recipe.json"),
 )
+"""All that a run writes, in the order in which it may vanish: without a result it is not finished, with a recipe it is
+still a run."""
 
 
 @dataclass
@@ -56,7 +60,7 @@ class Run:
     def log(self) -> list[dict[str, Any]]:
         """The lines of the log; a last line that was cut off is left out."""
         with contextlib.suppress(OSError):
-            return list(whole_lines((self.path / "log.jsonl").read_text(encoding="utf-8")))
+            return list(whole_lines((self.path / "log.jsonl").read_text(encoding="utf-8", errors="replace")))
         return []
 
     def write_json(self, name: str, value: Any) -> None:
@@ -72,6 +76,7 @@ class Run:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path / name)
+                sync(self.path)
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -79,6 +84,8 @@ class Run:
     def append_log(self, line: dict[str, Any]) -> None:
         with full_disk_explained(self.path), open(self.path / "log.jsonl", "a", encoding="utf-8") as file:
             file.write(as_json(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # before the next checkpoint, which counts on it
 
     def cut_log(self, step: int) -> None:
         """Forget log lines after this step: a resumed run writes them again."""
@@ -101,9 +108,10 @@ class Run:
         for path in found:
             with full_disk_explained(self.path):
                 content = path.read_bytes()
-            if hashlib.sha256(content[32:]).digest() == content[:32]:
-                if path.name == PREVIOUS:  # a damaged one must not push this out when the next is written
-                    (self.path / CHECKPOINT).unlink(missing_ok=True)
+                whole = hashlib.sha256(content[32:]).digest() == content[:32]
+                if whole and path != found[0]:  # a damaged one must not push this out when the next is written
+                    found[0].unlink()
+            if whole:
                 return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
         if found:
             raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
@@ -121,7 +129,7 @@ class Run:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.unlock()
-            raise UserError(f"{self.path} is in use by another process; wait for it or choose another --out.") from None
+            raise InUse(f"{self.path} is in use by another process; wait for it or choose another --out.") from None
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -152,14 +160,15 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
                 )
             if overwrite and not resume:
                 # Only what a run writes: a table of labels that somebody filled in may lie here too.
-                for old in (path for path in there if any(path.match(name) for name in OWN_FILES)):
+                for old in (old for name in OWN_FILES[:-1] for old in path.glob(name)):
                     shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-                there = []
-        if not there:
+        if not there or (overwrite and not resume):
             run.write("recipe.json", recipe.to_json().encode())
         elif changed := differences(run.recipe(), recipe):
             raise UserError(f"{path} was started with another recipe ({changed}); resume it with its own settings.")
-    except UserError:
+        if run.finished:  # and killed before it had tidied up
+            run.discard(*WORKING_FILES)
+    except (UserError, RunFailed):
         run.unlock()
         raise
     return run
@@ -215,7 +224,17 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def whole_lines(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
-            yield json.loads(line)
+            found = json.loads(line)
+            if isinstance(found, dict) and isinstance(found.get("step"), int):
+                yield found
+
+
+def sync(folder: Path) -> None:
+    """Make the names in a folder last through a power failure, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from afda.errors import UserError
+from afda.errors import InUse, UserError
 from afda.recipe import Recipe
 from afda.runs import Run, differences, open_run
 
@@ -43,8 +43,13 @@ class Job:
         # The recipe is laid down first, so that the process has only to resume the run.
         try:
             open_run(self.run.path, self.recipe, resume=True).unlock()
+        except InUse:
+            return  # perhaps by a process of a sweep that was killed: it goes on waiting
         except UserError as error:
             self.state, self.problem = "failed", str(error)
+            return
+        if self.run.finished:
+            self.state = "done"
             return
         command = [sys.executable, "-m", "afda", "train", self.data, "--recipe", str(self.run.path / "recipe.json")]
         how = ["--resume", "--no-baseline", "--quiet", "--threads", str(threads), *self.options]
@@ -110,8 +115,10 @@ def sweep(todo: list[Job], at_once: int | None = None, threads: int = 1) -> Iter
             for job in todo:
                 job.look()
             running = sum(job.state == "running" for job in todo)
-            for job in [job for job in todo if job.state == "waiting"][: at_once - running]:
-                job.start(threads)
+            for job in [job for job in todo if job.state == "waiting"]:
+                if running < at_once:
+                    job.start(threads)
+                    running += job.state == "running"
             yield todo
             time.sleep(0.5)
     finally:

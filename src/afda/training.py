@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from afda import __version__, results
+from afda.alarms import alarm
 from afda.algorithm import steps
 from afda.align import Alignment
 from afda.classifier import Classifier, seed_noise
@@ -27,7 +28,7 @@ from afda.errors import RunFailed, UserError
 from afda.inference import Model, model_bytes, save_model
 from afda.methods import Batch, Nets
 from afda.recipe import Recipe
-from afda.runs import CHECKPOINT, PREVIOUS, SNAPSHOT, Run, as_csv, open_run
+from afda.runs import SNAPSHOT, WORKING_FILES, Run, as_csv, open_run
 from afda.runtime import Runtime, runtime
 
 CHECKPOINT_SECONDS = 60.0
@@ -112,8 +113,8 @@ class Training:
         return Model(self.normaliser, self.nets.teacher or self.nets.student, self.data.classes)
 
     def finite(self) -> bool:
-        held = (*self.sums.values(), *self.nets.student.parameters(), *self.nets.student.buffers())
-        return all(bool(torch.isfinite(numbers).all()) for numbers in held)
+        """Whether all that a checkpoint would hold are numbers."""
+        return all(bool(torch.isfinite(numbers).all()) for numbers in tensors(self.state()))
 
     def state(self) -> dict[str, Any]:
         return {
@@ -140,6 +141,15 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         if state["opponent"] is not None and self.alignment is not None:
             self.alignment.optimizer.load_state_dict(state["opponent"])  # type: ignore[union-attr]
+
+
+def tensors(state: Any) -> Iterator[Tensor]:
+    """All tensors in a nested state."""
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, dict | list | tuple):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from tensors(part)
 
 
 def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
@@ -215,12 +225,15 @@ def fit(
     saved_step, saved_time = training.step, time.monotonic()
     before, started = training.seconds, time.monotonic()
     every = max(1, recipe.steps // LOG_LINES)
+    log = run.log()
 
     def check() -> None:
         if not training.finite():
             raise RunFailed(
                 f"The loss stopped being a number between steps {saved_step} and {training.step}; "
-                f"the checkpoint of step {saved_step} is kept. Try a lower learning rate."
+                f"the checkpoint of step {saved_step} is kept. Try a lower learning rate, "
+                f"such as --set optimisation.learning_rate={recipe.optimisation.learning_rate / 4:g}, "
+                "with another --out."
             )
 
     def save() -> None:
@@ -241,6 +254,9 @@ def fit(
                 if snapshots:
                     run.write(f"{SNAPSHOT}{step}.safetensors", model_bytes(training.model()))
             training.sums = {}
+            log.append(line)
+            if warning := alarm(log, recipe):
+                line["warning"] = warning
             run.append_log(line)
             yield line
         if stop is not None and stop.is_set():
@@ -263,7 +279,7 @@ def fit(
             "test_curve": results.test_curve(model, run, training.data, training.runtime) if snapshots else None,
         },
     )
-    run.discard(CHECKPOINT, PREVIOUS, f"{SNAPSHOT}*")
+    run.discard(*WORKING_FILES)
 
 
 def log_line(training: Training, since: int) -> dict[str, Any]:
@@ -317,11 +333,16 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
         if data.skipped:
             run.write("skipped.csv", as_csv(("path", "reason"), data.skipped).encode(errors="replace"))
     else:
+        check_data(run, data)
         before = run.read_json("environment.json")
-        if before.get("data") != data.files:
-            raise UserError(f"The data of {run.path} have changed since it began; start again with another --out.")
         if before.get("precision") != machine["precision"]:
             raise UserError(f"{run.path} was begun in {before.get('precision')}; continue it with that --precision.")
         training.restore(state)
     run.cut_log(training.step)
     return training
+
+
+def check_data(run: Run, data: DataSet) -> None:
+    """Refuse to go on with a run on other data than it began with."""
+    if run.read_json("environment.json").get("data") != data.files:
+        raise UserError(f"The data of {run.path} have changed since it began; start again with another --out.")

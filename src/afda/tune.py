@@ -1,6 +1,9 @@
 """The paper's tuning protocol: grids searched on a validation set of its size, with the test set left shut."""
 
+import contextlib
+import fcntl
 import html
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ from typing import Any
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
-from afda.runs import Run, differences
+from afda.runs import Run, differences, full_disk_explained
 from afda.sweep import Job
 
 LABELLED = (2, 4, 8, 16, 32)
@@ -54,25 +57,51 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     except ImportError:
         raise UserError("Tuning needs optuna: pip install -c constraints.txt 'afda[tune]'.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    folder.mkdir(parents=True, exist_ok=True)
+    with full_disk_explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    storage = optuna.storages.RDBStorage(
-        f"sqlite:///{folder.resolve() / 'study.db'}",
-        heartbeat_interval=10,
-        # A trial whose process died is queued again; its run continues from its checkpoint.
-        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-    )
-    study = optuna.create_study(
-        study_name="afda",
-        storage=storage,
-        load_if_exists=True,
-        sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
-    )
+    # A trial whose process died is queued again; its run continues from its checkpoint.
+    retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
+    with storage_explained(folder):
+        storage = optuna.storages.RDBStorage(
+            f"sqlite:///{folder.resolve() / 'study.db'}", heartbeat_interval=10, heartbeat_stale_trial_callback=retry
+        )
+        study = optuna.create_study(
+            study_name="afda",
+            storage=storage,
+            load_if_exists=True,
+            sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
+        )
     before = study.user_attrs.get("recipe")
     if before is not None and (changed := differences(Recipe.model_validate_json(before), recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
+    with full_disk_explained(folder):
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)  # held until the process ends
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # No other process is at this search: whoever began the trials that are running has died.
+        state = optuna.trial.TrialState
+        queued = {t.system_attrs["retry_history"][-1] for t in study.get_trials(states=(state.WAITING,))}
+        for trial in study.get_trials(states=(state.RUNNING,)):
+            if trial.number not in queued:
+                retry(study, trial)
+            storage.set_trial_state_values(trial._trial_id, state=state.FAIL)
+    fcntl.flock(lock, fcntl.LOCK_SH)
     return study
+
+
+@contextlib.contextmanager
+def storage_explained(folder: Path) -> Iterator[None]:
+    """Turn what the study's file refuses into a sentence."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise RunFailed(f"{folder / 'study.db'} cannot be used ({reason}); the runs in {folder} are kept.") from error
 
 
 def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, seeds: int, at_once: int) -> None:
@@ -88,15 +117,16 @@ def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, s
             errors.append(validation_error(job))
         return mean(errors)
 
-    study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
+    with storage_explained(folder):
+        study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
 
 
 def validation_error(job: Job) -> float:
     """Run a job to its end."""
     try:
-        if job.state == "waiting":
-            job.start(threads=1)
-        while job.state == "running":
+        while job.state in ("waiting", "running"):
+            if job.state == "waiting":
+                job.start(threads=1)
             time.sleep(0.2)
             job.look()
     finally:
@@ -109,10 +139,10 @@ def validation_error(job: Job) -> float:
 
 
 def finished(study: Any) -> list[tuple[dict[str, float], float]]:
-    """Every point that was run, with its validation error, the best first."""
+    """Every point that was run, with its validation error, the best first; equals in the order of the grid."""
     done = [(t.params, t.value) for t in study.get_trials(deepcopy=False) if t.value is not None]
     unique = {tuple(sorted(point.items())): (point, value) for point, value in done}
-    return sorted(unique.values(), key=lambda pair: pair[1])
+    return sorted(unique.values(), key=lambda pair: (pair[1], list(pair[0].values())))
 
 
 def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: Path) -> Path:
@@ -131,7 +161,7 @@ def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: P
         f"<p>Validation error of {len(points)} points of the grid, the best first. The test set was not opened.</p>"
         f"{svg}<table><tr>{head}<th>validation error %</th></tr>{body}</table></html>\n"
     )
-    (folder / "trials.html").write_text(text, encoding="utf-8")
+    Run(folder).write("trials.html", text.encode())
     return folder / "trials.html"
 
 

@@ -8,7 +8,7 @@ from afda import __version__
 from afda.data.files import rows_of
 from afda.data.images import DataSet
 from afda.errors import UserError
-from afda.findings.course import discriminator
+from afda.findings.course import discriminator, warnings
 from afda.findings.finished import Finished, complete, finished_runs, unique
 from afda.findings.labelling import label_next, label_table
 from afda.findings.looks import Pictures, honesty, mistakes, seen, the_map
@@ -95,6 +95,7 @@ def findings(paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None
                 **about(one),
                 "versus": versus(one, runs),
                 "discriminator": discriminator(one),
+                "warnings": warnings(one.run.log()),
                 "map": the_map(features, one, pictures) if features else None,
                 "mistakes": mistakes(one, pictures),
                 "reliability": honesty(one),

@@ -5,7 +5,7 @@ from typing import Any
 
 from afda.findings.finished import Finished
 
-NOT_TERMS = {"learning_rate", "mu", "discriminator_accuracy", "labelled_error", "mmd2", "val_error"}
+NOT_TERMS = {"learning_rate", "mu", "discriminator_accuracy", "labelled_error", "mmd2", "val_error", "commonest"}
 """Numbers in a line of the log that are not terms of the loss."""
 
 
@@ -21,6 +21,11 @@ def curves(log: list[dict[str, Any]]) -> dict[str, Any]:
                 place = found if key in NOT_TERMS else found["terms"]
                 place.setdefault(key, []).append([line["step"], value])
     return found
+
+
+def warnings(log: list[dict[str, Any]]) -> list[str]:
+    """What the run warned of while it trained, and when."""
+    return [f"After {line['step']} updates: {line['warning']}" for line in log if "warning" in line]
 
 
 def discriminator(one: Finished) -> dict[str, Any] | None:

@@ -35,7 +35,9 @@ def embedding(features: np.ndarray, seed: int = 0, iterations: int = 1000) -> np
     from sklearn.manifold import TSNE
 
     perplexity = min(30.0, (len(features) - 1) / 3)
-    how = TSNE(2, perplexity=perplexity, init="pca", random_state=seed, n_jobs=-1, max_iter=iterations)
+    spread = np.ptp(features, axis=0).max() > 1e-6 * np.abs(features).max()
+    init = "pca" if spread else "random"  # features that are all the same have no axes
+    how = TSNE(2, perplexity=perplexity, init=init, random_state=seed, n_jobs=-1, max_iter=iterations)
     return how.fit_transform(features)
 
 

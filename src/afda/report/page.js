@@ -239,6 +239,7 @@ function training(run) {
   const groups = values.groups.map((group, g) => ({ name: group.words + (group.runs.length > 1 ? `, ${group.runs.length} seeds` : ""), colour: `var(--run${g % 6})`, dash: DASHES[g % DASHES.length] }));
   const last = curves.bound.total && curves.bound.total.at(-1)[1];
   return h("section", { id: "training" }, h("h2", {}, "How it trained"),
+    run.warnings.length ? h("div", { class: "missing", role: "note", id: "warnings" }, run.warnings.map((w) => h("p", {}, w))) : null,
     several && legend(groups),
     h("div", { class: "charts" },
       names.map((name) => lines({ title: TERMS[name] || `${name} term`, series: every((c) => c.terms[name]) })),
