@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from afda import losses
+from afda import losses, processes
 from afda.classifier import Classifier
 from afda.recipe import Recipe
 
@@ -41,9 +41,9 @@ def steps(training: "Training") -> Iterator[int]:
                 alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
 
             # min over f, g
-            supervised = losses.cross_entropy(clean.logits[: len(batch.x)], batch.y)
+            supervised = losses.cross_entropy(clean.logits[: len(batch.y)], batch.y)
             if recipe.supervised_mean == "batch":
-                supervised = supervised * len(batch.x) / len(clean.logits)
+                supervised = supervised * len(batch.y) / len(clean.logits)
             terms = {"supervised": supervised}
             for method in recipe.method:
                 for name, term in method.terms(nets, batch, clean, t).items():
@@ -55,6 +55,7 @@ def steps(training: "Training") -> Iterator[int]:
         set_rates(optimizer, recipe, rates)
         optimizer.zero_grad()
         loss.backward()
+        processes.add_gradients(nets.student)
         optimizer.step()
 
         if nets.teacher is not None:

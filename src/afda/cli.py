@@ -105,6 +105,10 @@ def train(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="processes of this machine that share each batch; several machines: see docs/scaling.md", min=1),
+    ] = None,
     no_test: Annotated[bool, typer.Option("--no-test", help="leave the test set shut, also at the end")] = False,
     snapshots: Annotated[
         bool,
@@ -114,17 +118,21 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
-    from afda import display
+    from afda import display, workers
     from afda.baseline import without_unlabelled
     from afda.budget import steps_within
     from afda.findings import verdict_in_words
     from afda.recipe import Recipe
     from afda.runs import BASELINE, Run, open_run
-    from afda.training import begin, fit, prepared
+    from afda.training import assist, begin, fit, prepared, shared
 
     started = time.monotonic()
     check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
-    machine = chosen_runtime(device, precision, threads)
+    place = workers.place(processes)
+    if place.count > 1 and minutes is not None:
+        raise UserError("--minutes measures the pace of one process; with several, give --steps instead.")
+    quiet = quiet or place.rank > 0  # the first process alone speaks
+    machine = chosen_runtime(device, precision, place.threads(threads))
     begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
     images = loaded(data, quiet, begun, more_labels, side=size)
     no_test, snapshots, baseline = asked_before(begun, no_test, snapshots, baseline)
@@ -146,28 +154,38 @@ def train(
 
     stop = stop_on_signals()
 
-    def trained(recipe: Recipe, place: Path) -> Run:
+    again = f"afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume"
+    again += f" --processes {place.count}" if place.starts_others else ""
+
+    def trained(recipe: Recipe, folder: Path) -> None:
         training = begin(recipe, images, machine)  # what cannot begin leaves what is in --out alone
-        run = open_run(place, recipe, resume=resume, overwrite=overwrite)
+        if place.rank > 0:
+            if shared(training):
+                assist(training, stop)
+            return
+        run = open_run(folder, recipe, resume=resume, overwrite=overwrite)
         if not run.finished:
-            if not quiet and place == path:
+            if not quiet and folder == path:
                 display.introduce(recipe, images, name if begun is None else None)
             elif not quiet:
                 display.err.print("Now on the labels alone, to compare.", highlight=False)
             prepared(training, run, {"no_test": no_test, "snapshots": snapshots, "baseline": compared})
+        if shared(training, todo=not run.finished):
             try:
                 display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)
             except KeyboardInterrupt:
-                display.complain(
-                    f"stopped after {training.step} of {recipe.steps} updates; "
-                    f"continue with: afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume"
-                )
+                display.complain(f"stopped after {training.step} of {recipe.steps} updates; continue with: {again}")
                 raise typer.Exit(130) from None
-        return run
 
-    result = {"run": str(path), **trained(made, path).result()}
+    with workers.joined(place, machine.device, again):
+        trained(made, path)
+        if compared:
+            trained(without_unlabelled(made), path / BASELINE)
+    if place.rank > 0:
+        return
+    result = {"run": str(path), **Run(path).result()}
     if compared:
-        alone = trained(without_unlabelled(made), path / BASELINE).result()
+        alone = Run(path / BASELINE).result()
         result["baseline"] = {key: alone[key] for key in ("test_error", "val_error", "mmd2", "seconds")}
         result["verdict"] = verdict_in_words(path, machine)
     if as_json:
