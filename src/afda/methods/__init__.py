@@ -84,9 +84,10 @@ def of_all_processes(output: Output) -> Output:
     """The output for the images of all processes, from that for those of this one."""
     if processes.count() == 1:
         return output
-    parts = [part for part in output if part is not None]
-    columns = [part.shape[1] for part in parts]
-    return Output(*processes.whole(torch.cat(parts, dim=1)).split(columns, dim=1))
+    both = processes.whole(torch.cat([output.logits, output.features], dim=1))
+    # Apart from the others, so that a head that is not used has no gradient.
+    second = None if output.second is None else processes.whole(output.second)
+    return Output(*both.split([output.logits.shape[1], output.features.shape[1]], dim=1), second)
 
 
 def joined(outputs: list[Output]) -> Output:
