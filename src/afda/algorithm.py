@@ -41,7 +41,8 @@ def steps(training: "Training") -> Iterator[int]:
                 alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
 
             # min over f, g
-            supervised = losses.cross_entropy(clean.logits[: len(batch.y)], batch.y)
+            of_x = clean.first if clean.first is not None else clean.logits[: len(batch.y)]
+            supervised = losses.cross_entropy(of_x, batch.y)
             if recipe.supervised_mean == "batch":
                 supervised = supervised * len(batch.y) / len(clean.logits)
             terms = {"supervised": supervised}

@@ -17,6 +17,9 @@ class Output(NamedTuple):
     logits: Tensor
     features: Tensor
     second: Tensor | None = None
+    first: Tensor | None = None
+    """The logits of the first of two passes that were joined. A loss of these rows alone does not send a gradient of
+    zeros back through the other pass."""
 
     def rows(self, part: slice) -> "Output":
         second = None if self.second is None else self.second[part]

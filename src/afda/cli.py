@@ -528,6 +528,28 @@ def export(
         display.out.print(f"Written: {out}. It takes {result['input']}.", highlight=False)
 
 
+@app.command()
+def bench(
+    only: Annotated[
+        str, typer.Option(help="the beginning of the names of what is to be measured, such as step_efficiency/cpu")
+    ] = "",
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """This machine's speed against its own limit: training steps, prediction, decoding, MMD^2 and starting."""
+    from afda import display
+    from afda.bench import tasks
+
+    machine = chosen_runtime(device, precision, threads)
+    rows = display.follow_bench(tasks(machine, only), as_json)
+    if as_json:
+        print_json({"machine": machine.describe(), "rows": [row._asdict() for row in rows]})
+    else:
+        display.out.print(display.bench_table(rows, machine.describe()))
+
+
 def default_recipe(data: Any, device: str) -> str:
     """The recipe for a data set when none is named: short on a CPU, the paper's on a GPU."""
     if data.source == "digits":

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,6 +16,9 @@ from afda.data.images import DataSet
 from afda.recipe import Recipe
 from afda.report import tables
 from afda.sweep import Job, seconds_left
+
+if TYPE_CHECKING:
+    from afda.bench import Row, Task
 
 # Paths and names of classes may look like markup; they are shown as they are.
 # A file or a pipe has no width to keep to, and a table must not lose digits to one.
@@ -274,3 +277,25 @@ def predictions(result: dict[str, Any]) -> None:
         out.print(f"{result['skipped']} could not be read, see {result['skipped_file']}.", highlight=False)
     if not result["calibrated"]:
         out.print("The confidences are not calibrated: the run had too few validation images.", highlight=False)
+
+
+def follow_bench(tasks: "dict[str, Task]", quiet: bool) -> "list[Row]":
+    """Measure one thing after the other, under a bar."""
+    rows: list[Row] = []
+    with Progress(*BAR, console=err, transient=True, disable=quiet) as bar:
+        task = bar.add_task("measuring", total=len(tasks))
+        for name, measure in tasks.items():
+            bar.update(task, description=name)
+            rows += measure()
+            bar.advance(task)
+    return rows
+
+
+def bench_table(rows: "list[Row]", machine: dict[str, Any]) -> Table:
+    about = f"{machine['device_name']}, {machine['threads']} threads, {machine['precision']}, torch {machine['torch']}"
+    table = Table(title=about, title_justify="left", title_style="")
+    for heading, justify in (("", "left"), ("median", "right"), ("spread", "right")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(row.name, f"{row.value:.3g}", f"{row.spread:.2g}")
+    return table

@@ -1,5 +1,6 @@
 """A trained classifier at work: outputs for many images, and the files that hold it."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from afda.choices import pick
-from afda.classifier import Classifier, Output
+from afda.classifier import BatchNorm, Classifier, Output
 from afda.data.normalise import Normaliser
 from afda.errors import UserError
 from afda.recipe import Recipe
@@ -90,6 +92,7 @@ class Familiar(nn.Module):
         return self(features) > self.limit
 
 
+FUSE: dict[type, Any] = {nn.Conv2d: fuse_conv_bn_eval, nn.Linear: fuse_linear_bn_eval}
 FEWEST = 100
 """Training images that it takes to say what is familiar."""
 
@@ -99,14 +102,33 @@ def outputs(model: Model, x: Tensor, runtime: Runtime, batch: int = 500, rows: T
     """Logits and features of all images, or of those in `rows`, in evaluation mode, as float32 on the CPU."""
     training = model.training
     model.eval()
+    ready, runtime = folded(model), runtime.suited(model)
     parts = []
     for images in x.split(batch) if rows is None else (x[r] for r in rows.split(batch)):
         with runtime.autocast():
-            result = model(images.to(runtime.device))
+            result = ready(images.to(runtime.device))
         parts.append((result.logits.float().cpu(), result.features.float().cpu()))
     model.train(training)
     logits, features = (torch.cat(p) for p in zip(*parts, strict=True))
     return Output(logits, features)
+
+
+def folded(model: Model) -> Model:
+    """A copy in which each layer of weights has taken in the BatchNorm that follows it, which costs it nothing in
+    evaluation; the model itself if there is nothing to fold."""
+
+    def pairs(of: nn.Module) -> list[tuple[nn.Sequential, int]]:
+        chains = [module for module in of.modules() if isinstance(module, nn.Sequential)]
+        return [
+            (c, i) for c in chains for i in range(len(c) - 1) if type(c[i]) in FUSE and isinstance(c[i + 1], BatchNorm)
+        ]
+
+    if not pairs(model):
+        return model
+    model = copy.deepcopy(model).eval()
+    for chain, i in pairs(model):
+        chain[i], chain[i + 1] = FUSE[type(chain[i])](chain[i], chain[i + 1]), nn.Identity()
+    return model
 
 
 def model_bytes(model: Model) -> bytes:

@@ -16,7 +16,7 @@ from afda.data.cache import in_parallel
 from afda.data.decode import Unreadable, is_image, pixels
 from afda.data.files import TABLES, below, images_below, rows_of
 from afda.errors import UserError
-from afda.inference import Model, outputs
+from afda.inference import Model, folded, outputs
 from afda.runs import full_disk_explained
 from afda.runtime import Runtime
 
@@ -83,6 +83,7 @@ def predicted(
         except Unreadable as problem:
             return item.name, str(problem)
 
+    ready = folded(model)
     for batch in in_batches(in_parallel(read, todo), BATCH):
         for name, problem in batch:
             if isinstance(problem, str):
@@ -90,7 +91,7 @@ def predicted(
         good = [(name, image) for name, image in batch if not isinstance(image, str)]
         if not good:
             continue
-        result = outputs(model, torch.from_numpy(np.stack([image for _, image in good])), runtime, batch=BATCH)
+        result = outputs(ready, torch.from_numpy(np.stack([image for _, image in good])), runtime, batch=BATCH)
         probabilities = model.probabilities(result.logits)
         confidence, best = probabilities.max(dim=1)
         unlike = model.familiar.unlike(result.features) if model.familiar is not None else None

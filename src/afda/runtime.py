@@ -5,7 +5,7 @@ import ctypes
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from afda import processes
 from afda.errors import UserError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+WIDE_ENOUGH = 32
+"""Channels of a net's narrowest convolution from which bfloat16 pays: a narrower net spends its time on casting."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,19 @@ class Runtime:
 
     device: torch.device
     precision: str = "float32"
+    """Or `auto`, until a net is there to choose for."""
+
+    def suited(self, net: nn.Module) -> "Runtime":
+        """This runtime with the precision that is fast for this net, if that was left to choose."""
+        if self.precision != "auto":
+            return self
+        channels = [layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv2d)]
+        wide = min(channels, default=0) >= WIDE_ENOUGH
+        return replace(self, precision="bfloat16" if wide and fast_bfloat16(self.device) else "float32")
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Passes inside compute in this runtime's precision."""
-        if self.precision == "float32":
+        if self.precision != "bfloat16":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
@@ -62,10 +73,14 @@ def runtime(device: str = "auto", precision: str = "auto", threads: int | None =
         torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError):
         raise UserError(f"The device {device!r} cannot be used on this machine; try --device cpu.") from None
-    if precision == "auto":
-        fast = chosen.type == "cuda" and torch.cuda.is_bf16_supported()
-        precision = "bfloat16" if fast else "float32"
     return Runtime(chosen, precision)
+
+
+def fast_bfloat16(device: torch.device) -> bool:
+    """Whether the machine multiplies bfloat16 in hardware; elsewhere it is emulated, and slow."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def keep_freed_memory() -> None:

@@ -5,9 +5,12 @@ from torch import nn
 from afda.align.adversarial import discriminator
 from afda.choices import choice, names
 from afda.classifier import BatchNorm, Classifier, Dropout
+from afda.data.normalise import Normaliser
+from afda.inference import Model, folded, outputs
 from afda.nets.conv_large import ConvLarge
 from afda.nets.shake_shake import Block, ShakeShake, ShiftedSkip, shake
 from afda.nets.wrn_28_2 import WRN282, Unit
+from afda.runtime import Runtime, fast_bfloat16
 
 IMAGE = (3, 32, 32)
 
@@ -175,7 +178,7 @@ def test_the_second_head_is_a_linear_layer_of_its_own():
     torch.testing.assert_close(output.logits, net.g(output.features))
     assert not torch.equal(output.second, output.logits)
     half = output.rows(slice(2, None))
-    assert [len(part) for part in half] == [2, 2, 2]
+    assert [len(part) for part in half[:3]] == [2, 2, 2]
     assert torch.equal(half.second, output.second[2:])
 
 
@@ -277,3 +280,36 @@ def test_a_pass_tracks_only_when_told():
     for track, expected in ((False, 0), (True, 1), (False, 1), (True, 2)):
         net(x, track=track)
         assert [int(c) for c in counts] == [expected] * 10
+
+
+@pytest.mark.parametrize("name", names("nets"))
+def test_evaluation_with_folded_normalisation_gives_the_same(name):
+    net = choice("nets", name)().build(IMAGE, 10) if name != "small" else choice("nets", name)().build((1, 8, 8), 10)
+    shape = IMAGE if name != "small" else (1, 8, 8)
+    for module in net.modules():
+        if isinstance(module, BatchNorm):
+            nn.init.normal_(module.running_mean, std=0.1)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.uniform_(module.weight, 0.5, 2)
+            nn.init.normal_(module.bias)
+    model = Model(Normaliser(torch.tensor(127.5), torch.tensor(1 / 255)), net, tuple("0123456789"))
+    x = torch.randint(0, 256, (6, *shape), dtype=torch.uint8)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    found = outputs(model, x, Runtime(torch.device("cpu")), batch=4)
+    with torch.no_grad():
+        plain = model.eval()(x)
+    torch.testing.assert_close(found.logits, plain.logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.features, plain.features, rtol=1e-4, atol=1e-4)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    norms = [sum(isinstance(m, BatchNorm) for m in of.modules()) for of in (model, folded(model))]
+    assert norms[1] < norms[0]
+
+
+def test_automatic_precision_follows_the_machine_and_the_width(monkeypatch):
+    machine = Runtime(torch.device("cpu"), "auto")
+    wide, narrow = ConvLarge(width=0.25).build(IMAGE, 10), ConvLarge(width=0.125).build(IMAGE, 10)
+    assert machine.suited(wide).precision == ("bfloat16" if fast_bfloat16(machine.device) else "float32")
+    monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: True)
+    assert machine.suited(wide).precision == "bfloat16"
+    assert machine.suited(narrow).precision == "float32"
+    assert Runtime(torch.device("cpu"), "float32").suited(wide).precision == "float32"

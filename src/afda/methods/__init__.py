@@ -71,6 +71,8 @@ class Nets:
         if key is not None:
             seed_noise(key, x.device)
         both = net(torch.cat([x, u]), track=track_labelled or track_unlabelled, exact=exact)
+        if processes.count() == 1:
+            return both
         return joined([of_all_processes(both.rows(kind)) for kind in (slice(len(x)), slice(len(x), None))])
 
     def of_unlabelled(self, x: Tensor, u: Tensor, *, key: int | None = None, **how: Any) -> Output:
@@ -98,6 +100,7 @@ def joined(outputs: list[Output]) -> Output:
         torch.cat([o.logits for o in outputs]),
         torch.cat([o.features for o in outputs]),
         torch.cat(second) if second else None,
+        outputs[0].logits,
     )
 
 

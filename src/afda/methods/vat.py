@@ -48,8 +48,9 @@ class VAT(Method):
         # A generator of its own: the global one would repeat the numbers that the dropout masks are made of.
         random = torch.Generator(batch.u.device).manual_seed(batch.key + 2)
         images = [batch.x, batch.u] if self.on == "all" else [batch.u]
-        # For the images of all processes, so that each image has the same however many there are.
-        of_all = [torch.cat([part] * processes.count()).normal_(generator=random) for part in images]
+        # Drawn for the images of all processes, so that an image has the same however many there are.
+        sizes = [(processes.count() * len(part), *part.shape[1:]) for part in images]
+        of_all = [torch.randn(size, generator=random, dtype=batch.u.dtype, device=batch.u.device) for size in sizes]
         directions = [unit(processes.mine(part)) for part in of_all]
         mixed_precision = torch.is_autocast_enabled(batch.u.device.type)
         # The probe differences two nearly equal passes, so both must be in full precision.

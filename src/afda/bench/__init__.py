@@ -1,0 +1,28 @@
+"""This machine's speed against its own limit: ratios of times taken in turns, in one process."""
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+
+from afda.bench import images, mmd, start, steps
+from afda.bench.timing import Row
+from afda.errors import UserError
+from afda.runtime import Runtime
+
+Task = Callable[[], Iterator[Row]]
+
+
+def tasks(runtime: Runtime, only: str = "") -> dict[str, Task]:
+    """All that can be measured, or what begins with `only` (or matches it, if it has a *). MMD^2 comes first, while
+    the memory of the process is its own."""
+    found: dict[str, Task] = {
+        "mmd": mmd.mmd_rows,
+        "help_seconds": lambda: start.seconds("help_seconds", start.helped),
+        "first_step_seconds": lambda: start.seconds("first_step_seconds", start.first_step),
+        "predict_efficiency": lambda: images.predict_efficiency(runtime),
+        "decode_efficiency": images.decode_efficiency,
+        **dict(steps.tasks(runtime)),
+    }
+    chosen = {name: task for name, task in found.items() if name.startswith(only) or fnmatch(name, only)}
+    if not chosen:
+        raise UserError(f"Nothing that is measured begins with {only!r}; choose from: {', '.join(found)}.")
+    return chosen

@@ -1,0 +1,99 @@
+"""The benchmark measures what it says. How fast anything is, is not tested."""
+
+import json
+
+import pytest
+import torch
+
+from afda.algorithm import steps
+from afda.bench import steps as bench_steps
+from afda.bench import tasks
+from afda.bench.bare import KNOWN, bare_step
+from afda.bench.mmd import features, mmd_rows, products
+from afda.bench.steps import SETTINGS, noise_images
+from afda.bench.timing import Row, in_turns, ratio
+from afda.choices import names
+from afda.measures import mmd2
+from afda.recipes import recipe
+from afda.runtime import Runtime
+from afda.training import begin
+
+CPU = Runtime(torch.device("cpu"))
+
+
+def test_every_method_of_the_shelf_is_measured():
+    assert set(KNOWN) == set(names("methods"))
+
+
+@pytest.mark.parametrize("align", ["none", "adversarial"])
+@pytest.mark.parametrize("method", [*KNOWN, "vat-on-all"])
+def test_the_bare_loop_makes_the_passes_of_a_real_step(method, align):
+    """As many images forward and backward through f, and as many through d, as a step of the training."""
+    data = noise_images(300)
+    settings = ["labelled_batch=4", "unlabelled_batch=6", "net.width=0.03"]
+    if method == "vat-on-all":
+        method, settings = "vat", [*settings, 'method.vat.on="all"']
+    made = recipe("svhn-ablation-cpu", data, method, align, labels=50).with_settings(settings)
+
+    def counted(do, training):
+        passes = []
+        nets = [training.nets.student, *([training.nets.teacher] if training.nets.teacher is not None else [])]
+        for net in nets:
+            name = "student" if net is training.nets.student else "teacher"
+            conv = net.f[3]  # the second: images need no gradient, so nothing goes back through the first
+            conv.register_forward_hook(lambda _, given, __, name=name: passes.append((name, len(given[0]))))
+            conv.register_full_backward_hook(lambda _, __, grad, name=name: passes.append((f"-{name}", len(grad[0]))))
+        if training.alignment is not None:
+            training.alignment.d.register_forward_hook(lambda _, given, __: passes.append(("d", len(given[0]))))
+        before = [p.detach().clone() for p in training.nets.student.parameters()]
+        do()
+        moved = [bool((a != b).any()) for a, b in zip(before, training.nets.student.parameters(), strict=True)]
+        assert all(moved)
+        return sorted(passes)
+
+    real, other = begin(made, data, CPU), begin(made, data, CPU)
+    updates = steps(real)
+    assert counted(lambda: next(updates), real) == counted(bare_step(other), other)
+
+
+def test_times_are_taken_in_turns_and_compared_round_by_round():
+    order = []
+    taken = in_turns(a=lambda: order.append("a"), b=lambda: order.append("b"))
+    assert order[:8] == ["a", "b", "a", "b", "b", "a", "a", "b"]
+    assert {len(t) for t in taken.values()} == {len(taken["a"])}
+    assert ratio("x", [2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == Row("x", 2.0, 0.5)
+
+
+def test_mmd_is_compared_with_all_its_products():
+    p, q = features(50)
+    assert float(mmd2(p, q)) == pytest.approx(0, abs=0.01)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True) as ours:
+        mmd2(p, q, bandwidth=1.0)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True) as bare:
+        products(p, q)()
+    flops = [sum(e.flops for e in run.key_averages() if e.key == "aten::mm") for run in (ours, bare)]
+    assert flops[0] == pytest.approx(flops[1] * (128 + 2) / 128)  # two columns more: the norms
+    assert {row.name for row in mmd_rows(100)} == {"mmd_peak_mb", "mmd_ratio", "mmd_growth_exponent"}
+
+
+def test_names(monkeypatch):
+    found = set(tasks(CPU))
+    assert {f"step_efficiency/{net}/{m}" for net in ("conv-large", "cpu") for m in KNOWN} <= found
+    assert {"mmd", "help_seconds", "first_step_seconds", "predict_efficiency", "decode_efficiency"} <= found
+    assert set(tasks(CPU, "step_efficiency/cpu/vat")) == {"step_efficiency/cpu/vat"}
+    monkeypatch.setattr(bench_steps, "SETTINGS", {k: v for k, v in SETTINGS.items() if "compiled" not in k})
+    rows = list(tasks(CPU, "precision_gain/cpu")["precision_gain/cpu"]())
+    assert {row.name for row in rows} == {f"precision_gain/cpu/{s}" for s in bench_steps.SETTINGS}
+    assert all(row.value > 0 for row in rows)
+
+
+def test_command(afda):
+    code, said, _ = afda("bench", "--only", "help_seconds", "--json")
+    (row,) = json.loads(said)["rows"]
+    assert code == 0
+    assert set(row) == {"name", "value", "spread"}
+    assert row["name"] == "help_seconds"
+    assert json.loads(said)["machine"]["threads"] >= 1
+    code, _, complaint = afda("bench", "--only", "nonsense")
+    assert code == 2
+    assert "nonsense" in complaint
