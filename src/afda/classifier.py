@@ -54,6 +54,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
         """The same by the statistics of the rows of all processes, each of which has as many."""
         assert self.running_mean is not None
         assert self.running_var is not None
+        assert self.momentum is not None
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         var, mean = torch.var_mean(wide, dim=[d for d in range(x.dim()) if d != 1], correction=0)
         means, variances = processes.everyones(torch.stack([mean, var])).unbind(1)

@@ -244,6 +244,10 @@ def fit(
 
     if not training.step:
         save()
+    if processes.count() > 1:
+        buffer = io.BytesIO()
+        torch.save(training.state(), buffer)
+        processes.told(buffer.getvalue())
     for step in steps(training):
         training.seconds = before + time.monotonic() - started
         if step % every == 0 or step == recipe.steps:
@@ -280,23 +284,13 @@ def fit(
 
 
 def assist(training: Training, stop: threading.Event | None = None) -> None:
-    """What the other processes do while the first one does `fit`: the same updates. They write nothing."""
-    for _ in steps(training):
-        if processes.any_says(stop is not None and stop.is_set()):
-            raise KeyboardInterrupt
-
-
-def shared(training: Training, todo: bool = True) -> bool:
-    """Bring the other processes to where the first one is; whether there is anything `todo` is for that one to say."""
-    if processes.count() > 1:
-        buffer = io.BytesIO()
-        if todo and processes.rank() == 0:
-            torch.save(training.state(), buffer)
-        state = processes.told(buffer.getvalue())
-        todo = bool(state)
-        if todo and processes.rank() > 0:
-            training.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
-    return todo
+    """What the other processes do while the first one does `fit`: the same updates from the same state. They write
+    nothing, and do nothing if the first says nothing, since the run is finished."""
+    if state := processes.told():
+        training.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
+        for _ in steps(training):
+            if processes.any_says(stop is not None and stop.is_set()):
+                raise KeyboardInterrupt
 
 
 def log_line(training: Training, since: int) -> dict[str, Any]:
@@ -322,15 +316,14 @@ def train(
     """Train a recipe on a data set and return the finished run."""
     training = begin(recipe, data, on or runtime())  # what cannot begin leaves what is in `out` alone
     if processes.rank() > 0:
-        if shared(training):
-            assist(training)
+        assist(training)
         return Run(Path(out))
     run = open_run(Path(out), recipe, resume=resume, overwrite=overwrite)
     try:
-        if not run.finished:
-            prepared(training, run)
-        if shared(training, todo=not run.finished):
-            for _ in fit(training, run):
+        if run.finished:
+            processes.told()
+        else:
+            for _ in fit(prepared(training, run), run):
                 pass
     finally:
         run.unlock()

@@ -32,15 +32,22 @@ class Place:
     meeting: str | None = None
     starts_others: bool = False
 
+    @property
+    def option(self) -> str:
+        """What of the command line starts as many again."""
+        return f" --processes {self.count}" if self.starts_others else ""
+
     def threads(self, asked: int | None) -> int | None:
         """CPU threads of this process: those asked for, or its share; torchrun's processes have what it gives them."""
         return max(1, torch.get_num_threads() // self.count) if asked is None and self.starts_others else asked
 
 
-def place(asked: int | None) -> Place:
+def place(asked: int | None, timed: bool = False) -> Place:
     """This process's place: as torchrun or the first process says, or the first of as many as are asked for."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     meeting = os.environ.get(MEETING)
+    if timed and max(count, asked or 1) > 1:
+        raise UserError("--minutes goes by the pace of one process; with several, give --steps instead.")
     if count > 1:
         if asked is not None and meeting is None:
             raise UserError("torchrun has started the processes already; leave out --processes.")

@@ -89,7 +89,8 @@ def of_all_processes(output: Output) -> Output:
     both = processes.whole(torch.cat([output.logits, output.features], dim=1))
     # Apart from the others, so that a head that is not used has no gradient.
     second = None if output.second is None else processes.whole(output.second)
-    return Output(*both.split([output.logits.shape[1], output.features.shape[1]], dim=1), second)
+    logits, features = both.tensor_split([output.logits.shape[1]], dim=1)
+    return Output(logits, features, second)
 
 
 def joined(outputs: list[Output]) -> Output:
