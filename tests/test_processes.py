@@ -86,8 +86,7 @@ SAMPLE = [
     ("pi-model", "adversarial"),
     ("mean-teacher", "reversal"),
     ("vat+entropy", "adversarial"),
-    ("vat+entropy", "mmd"),
-    ("vat+entropy", "adversarial", "mlp"),
+    ("entropy", "mmd", "mlp"),
     (
         "vat+entropy",
         "adversarial",
@@ -166,7 +165,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="ne
 @needs_proc
 def test_a_killed_worker_ends_the_run_which_resumes_alone(afda, tmp_path):
     run = Run(tmp_path / "run")
-    with start(*command(run.path, "--steps", 200, "--processes", 2)) as process:
+    with start(*command(run.path, "--steps", 100, "--processes", 2)) as process:
         at_step(process, run, 10)
         (worker,) = children(process)
         os.kill(worker, signal.SIGKILL)
@@ -179,7 +178,7 @@ def test_a_killed_worker_ends_the_run_which_resumes_alone(afda, tmp_path):
     assert not run.finished
     code, _, _ = afda("train", "digits", "--out", run.path, "--resume", "--quiet", "--threads", 1)
     assert code == 0
-    assert in_log(run) == list(range(2, 201, 2))
+    assert in_log(run) == list(range(1, 101))
     assert not list(run.path.glob("*.pt"))
     assert run.read_json("environment.json")["processes"] == 2
 
@@ -259,10 +258,8 @@ with workers.joined(workers.place(2), torch.device("cpu"), "again"):
 
 def test_what_does_not_go_together(afda, monkeypatch, tmp_path):
     code, _, complaint = afda(*command(tmp_path / "run", "--minutes", 1, "--processes", 2))
-    assert (code, complaint) == (
-        2,
-        "afda: --minutes goes by the pace of one process; with several, give --steps instead.\n",
-    )
+    assert code == 2
+    assert complaint == "afda: --minutes goes by the pace of one process; with several, give --steps instead.\n"
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert workers.place(None) == workers.Place(1, 2)
@@ -274,6 +271,6 @@ def test_what_does_not_go_together(afda, monkeypatch, tmp_path):
 def test_a_batch_that_cannot_be_shared(monkeypatch):
     recipe = made("pi-model").recipe
     monkeypatch.setattr(processes, "_here", processes.Place(0, 3))
-    with pytest.raises(UserError, match="3 processes cannot share a batch of 4 labelled images .*labelled_batch=3"):
+    with pytest.raises(UserError, match=r"3 processes cannot share a batch of 4 labelled images .*labelled_batch=3"):
         check_shares(recipe)
     check_shares(recipe.with_settings(["method=supervised", "labelled_batch=6", "unlabelled_batch=8"]))
