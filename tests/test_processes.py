@@ -222,7 +222,7 @@ def test_stopped_killed_and_resumed_with_other_numbers_of_processes(tmp_path):
         os.kill(children(process)[1], signal.SIGKILL)
         assert "process 2 was killed by signal 9" in process.communicate()[1]
     with start(*again, "--processes", "2") as process:
-        at_step(process, run, 120)
+        at_step(process, run, 200)
         (worker,) = children(process)
         process.kill()  # and with the first the others go
     while os.path.exists(f"/proc/{worker}") and "Z" not in Path(f"/proc/{worker}/stat").read_text().split()[2]:

@@ -91,9 +91,9 @@ def leading(count: int, device: torch.device, again: str) -> Iterator[None]:
         """This process may be waiting for a lost one inside a library that does not tell it."""
         while not over.wait(0.1):
             if any(other.failed for other in others) and not over.wait(PATIENCE):
-                shutil.rmtree(folder, ignore_errors=True)
                 show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
                 print(f"{show_cursor}afda: {loss(others, again)}", file=sys.stderr, flush=True)
+                shutil.rmtree(folder, ignore_errors=True)
                 os._exit(1)
 
     threading.Thread(target=end_without_them, daemon=True).start()
