@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from afda import processes
 from afda.errors import UserError
@@ -44,6 +44,12 @@ class Runtime:
     def place(self, module: nn.Module) -> nn.Module:
         """The module on the device, its convolutions in the layout that is fast."""
         return module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def kept(self, x: Tensor) -> Tensor:
+        """Training images on the device, if they leave half of its free memory to the net; else where they are."""
+        if self.device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
+            return x
+        return x.to(self.device)
 
     def describe(self) -> dict[str, Any]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.processor()

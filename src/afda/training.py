@@ -54,7 +54,7 @@ class Training:
     def __post_init__(self) -> None:
         sizes = self.recipe.labelled_batch, self.recipe.unlabelled_batch
         self.labelled_rows = (torch.arange(sum(sizes)) < sizes[0]).to(self.runtime.device)
-        self.images = self.data.train.x.to(self.runtime.device)
+        self.images = self.runtime.kept(self.data.train.x)
         self.labels = self.data.train.y.to(self.runtime.device)
 
     @cached_property
@@ -73,14 +73,14 @@ class Training:
 
         def drawn(indices: np.ndarray, size: int, stream: int) -> Tensor:
             chosen = indices[draw(len(indices), size, step, seed=recipe.seed, stream=stream)]
-            return torch.from_numpy(chosen).to(device)
+            return torch.from_numpy(chosen).to(self.images.device)
 
         i = drawn(self.split.labelled, recipe.labelled_batch, 1)
-        x, y = self.normaliser(self.images[processes.mine(i)]), self.labels[i]
+        x, y = self.normaliser(self.images[processes.mine(i)].to(device)), self.labels[i.to(device)]
         u = x[:0]
         if recipe.uses_unlabelled:
             j = drawn(self.split.unlabelled, recipe.unlabelled_batch, 2)
-            u = self.normaliser(self.images[processes.mine(j)])
+            u = self.normaliser(self.images[processes.mine(j)].to(device))
 
         def view() -> tuple[Tensor, Tensor]:
             return augmented(x, recipe.preparation), augmented(u, recipe.preparation)

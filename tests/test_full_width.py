@@ -1,0 +1,54 @@
+"""The paper's recipes at full width: they start and step, since they are what the owner of a GPU runs first."""
+
+import pytest
+import torch
+
+from afda.algorithm import steps
+from afda.bench.steps import noise_images
+from afda.data import load
+from afda.errors import UserError
+from afda.recipes import recipe, shelf
+from afda.runtime import Runtime
+from afda.training import begin
+
+FULL = sorted(name for name in shelf() if name.startswith(("svhn-", "cifar10-")) and not name.endswith("-cpu"))
+CPU = Runtime(torch.device("cpu"))
+
+
+def stepped(made, data, updates):
+    """Each loss of the first updates, and whether every weight has moved."""
+    training = begin(made, data, CPU)
+    before = [p.detach().clone() for p in training.nets.student.parameters()]
+    going = steps(training)
+    for _ in range(updates):
+        next(going)
+    after = training.nets.student.parameters()
+    return training.sums, [bool((a != b).any()) for a, b in zip(before, after, strict=True)]
+
+
+@pytest.mark.parametrize("align", ["none", "adversarial"])
+@pytest.mark.parametrize("name", FULL)
+def test_full_width_recipes_start_and_step(name, align):
+    """With small batches, so that this is for every machine."""
+    data = noise_images(200)
+    made = recipe(name, data, None if "headline" in name else "vat", align, labels=50)
+    assert getattr(made.net, "width", 1.0) == 1.0
+    small = ["labelled_batch=3", "unlabelled_batch=3", 'preparation.normalise="standard"']
+    sums, moved = stepped(made.with_settings(small), data, 1)
+    assert all(moved)
+    assert all(bool(torch.isfinite(total)) for total in sums.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("align", ["none", "adversarial"])
+@pytest.mark.parametrize("method", ["supervised", "pi-model", "mean-teacher", "vat"])
+@pytest.mark.parametrize("name", [name for name in FULL if "headline" not in name or "svhn" in name])
+def test_full_batches_of_the_real_data(name, method, align):
+    """As the recipe says, whitening and all. Shake-Shake's batch of 512 is for a GPU, and is left to the test above."""
+    try:
+        data = load(name.partition("-")[0])
+    except UserError as missing:
+        pytest.skip(str(missing))
+    sums, moved = stepped(recipe(name, data, method, align, labels=1000), data, 2)
+    assert all(moved)
+    assert all(bool(torch.isfinite(total)) for total in sums.values())
