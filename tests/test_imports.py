@@ -11,7 +11,7 @@ import afda
 
 ROOMS = (
     {"errors"},
-    {"choices", "paper", "report"},
+    {"choices", "paper", "report", "processes"},
     {"losses", "ramps", "measures", "classifier"},
     {"align", "nets", "data", "methods"},
     {"recipe"},
@@ -19,7 +19,7 @@ ROOMS = (
     {"runs", "runtime", "inference", "results", "alarms"},
     {"algorithm"},
     {"training"},
-    {"sweep", "evaluate", "listing", "budget", "baseline", "predict"},
+    {"sweep", "evaluate", "listing", "budget", "baseline", "predict", "workers"},
     {"check"},
     {"reproduce", "tune"},
     {"illustrate", "findings", "bench"},

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from afda import losses
+from afda import losses, processes
 from afda.classifier import Classifier
 from afda.recipe import Recipe
 
@@ -41,10 +41,10 @@ def steps(training: "Training") -> Iterator[int]:
                 alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
 
             # min over f, g
-            of_x = clean.first if clean.first is not None else clean.logits[: len(batch.x)]
+            of_x = clean.first if clean.first is not None else clean.logits[: len(batch.y)]
             supervised = losses.cross_entropy(of_x, batch.y)
             if recipe.supervised_mean == "batch":
-                supervised = supervised * len(batch.x) / len(clean.logits)
+                supervised = supervised * len(batch.y) / len(clean.logits)
             terms = {"supervised": supervised}
             for method in recipe.method:
                 for name, term in method.terms(nets, batch, clean, t).items():
@@ -56,6 +56,7 @@ def steps(training: "Training") -> Iterator[int]:
         set_rates(optimizer, recipe, rates)
         optimizer.zero_grad()
         loss.backward()
+        processes.add_gradients(nets.student)
         optimizer.step()
 
         if nets.teacher is not None:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from afda import processes
 from afda.choices import Choice
 
 
@@ -43,9 +44,31 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
         pass
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and processes.count() > 1:
+            return self.over_all_processes(x)
         if self.training and not self.track:
             return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
         return super().forward(x)
+
+    def over_all_processes(self, x: Tensor) -> Tensor:
+        """The same by the statistics of the rows of all processes, each of which has as many."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        var, mean = torch.var_mean(wide, dim=[d for d in range(x.dim()) if d != 1], correction=0)
+        means, variances = processes.everyones(torch.stack([mean, var])).unbind(1)
+        mean, var = means.mean(dim=0), variances.mean(dim=0) + means.var(dim=0, correction=0)
+        if self.track and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            n = processes.count() * x.numel() // x.shape[1]
+            self.running_mean.lerp_(mean.detach(), self.momentum)
+            self.running_var.lerp_(var.detach() * n / (n - 1), self.momentum)
+        mean, scale, bias = (
+            of_channel.view(-1, *(1,) * (x.dim() - 2))
+            for of_channel in (mean, self.weight * (var + self.eps).rsqrt(), self.bias)
+        )
+        return torch.addcmul(bias, wide - mean, scale).to(x.dtype)
 
 
 class Dropout(nn.Module):
@@ -62,8 +85,10 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:
             return x
-        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-        kept = words.view(torch.uint8).as_strided(x.shape, x.stride()) >= self.threshold
+        of_all = processes.count() * x.numel()
+        words = torch.empty(-(-of_all // 8), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        noise = processes.mine(words.view(torch.uint8)[:of_all])
+        kept = noise.as_strided(x.shape, x.stride()) >= self.threshold
         return x * kept.to(x.dtype).mul_(256 / (256 - self.threshold))
 
 

@@ -105,6 +105,10 @@ def train(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="processes on this machine that share every batch; torchrun starts them on several", min=1),
+    ] = None,
     no_test: Annotated[bool, typer.Option("--no-test", help="leave the test set shut, also at the end")] = False,
     snapshots: Annotated[
         bool,
@@ -114,17 +118,19 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
-    from afda import display
+    from afda import display, workers
     from afda.baseline import without_unlabelled
     from afda.budget import steps_within
-    from afda.findings import verdict_in_words
+    from afda.processes import told
     from afda.recipe import Recipe
     from afda.runs import BASELINE, Run, open_run
-    from afda.training import begin, check_data, fit, prepared
+    from afda.training import assist, begin, check_data, fit, prepared
 
     started = time.monotonic()
     check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
-    machine = chosen_runtime(device, precision, threads)
+    place = workers.place(processes, minutes is not None)
+    quiet = quiet or place.rank > 0  # the first process alone speaks
+    machine = chosen_runtime(device, precision, place.threads(threads))
     begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
     images = loaded(data, quiet, begun, more_labels, side=size)
     no_test, snapshots, baseline = asked_before(begun, no_test, snapshots, baseline)
@@ -145,14 +151,19 @@ def train(
         made = made.with_settings([f"steps={steps_within(minutes, todo, images, machine, started)}"])
 
     stop = stop_on_signals()
+    again = f"afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume{place.option}"
 
-    def trained(recipe: Recipe, place: Path) -> Run:
+    def trained(recipe: Recipe, folder: Path) -> None:
         training = begin(recipe, images, machine)  # what cannot begin leaves what is in --out alone
-        run = open_run(place, recipe, resume=resume, overwrite=overwrite)
+        if place.rank > 0:
+            assist(training, stop)
+            return
+        run = open_run(folder, recipe, resume=resume, overwrite=overwrite)
         if run.finished:
             check_data(run, images)
+            told()  # nothing to the other processes
         else:
-            if not quiet and place == path:
+            if not quiet and folder == path:
                 display.introduce(recipe, images, name if begun is None else None)
             elif not quiet:
                 display.err.print("Now on the labels alone, to compare.", highlight=False)
@@ -160,25 +171,30 @@ def train(
             try:
                 display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)
             except KeyboardInterrupt:
-                display.complain(
-                    f"stopped after {training.step} of {recipe.steps} updates; "
-                    f"continue with: afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume"
-                )
+                display.complain(f"stopped after {training.step} of {recipe.steps} updates; continue with: {again}")
                 raise typer.Exit(130) from None
-        return run
 
-    result = {"run": str(path), **trained(made, path).result()}
+    with workers.joined(place, machine.device, again):
+        trained(made, path)
+        if compared:
+            trained(without_unlabelled(made), path / BASELINE)
+    if place.rank == 0:
+        result = outcome(path, compared, machine)
+        if as_json or not quiet:
+            print_json(result) if as_json else display.trained(result, f"{images.name}, {made.title}")
+
+
+def outcome(path: Path, compared: bool, machine: Any) -> dict[str, Any]:
+    """The result of a finished run, beside that of the labels alone."""
+    from afda.findings import verdict_in_words
+    from afda.runs import BASELINE, Run
+
+    result = {"run": str(path), **Run(path).result()}
     if compared:
-        alone = trained(without_unlabelled(made), path / BASELINE).result()
+        alone = Run(path / BASELINE).result()
         result["baseline"] = {key: alone[key] for key in ("test_error", "val_error", "mmd2", "seconds")}
         result["verdict"] = verdict_in_words(path, machine)
-    if as_json:
-        print_json(result)
-    elif not quiet:
-        display.out.print(display.result_table(result, f"{images.name}, {made.title}"))
-        if compared:
-            display.out.print(result["verdict"], highlight=False)
-        display.out.print(f"The run is in {path}.", highlight=False)
+    return result
 
 
 def check_train_options(

@@ -181,6 +181,14 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     return table
 
 
+def trained(result: dict[str, Any], title: str) -> None:
+    """What `afda train` has to say at its end."""
+    out.print(result_table(result, title))
+    if "verdict" in result:
+        out.print(result["verdict"], highlight=False)
+    out.print(f"The run is in {result['run']}.", highlight=False)
+
+
 def evaluation_table(result: dict[str, Any]) -> Table:
     """Errors of a model on labelled images, overall and per class."""
     table = Table(title=f"{result['run']} on {result['images']} images of {result['data']}", title_justify="left")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from afda import processes
 from afda.errors import UserError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -57,6 +58,7 @@ class Runtime:
             "device_name": name or platform.machine(),
             "precision": self.precision,
             "threads": torch.get_num_threads(),
+            "processes": processes.count(),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "platform": platform.platform(),
@@ -70,6 +72,8 @@ def runtime(device: str = "auto", precision: str = "auto", threads: int | None =
         torch.set_num_threads(threads)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and "LOCAL_RANK" in os.environ:  # one of several processes, each with a GPU of its own
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         chosen = torch.device(device)
         torch.zeros(1, device=chosen).item()

@@ -1,6 +1,7 @@
 """A training from its first weights to its result: what Algorithm 1 works on, and the files it leaves behind."""
 
 import copy
+import io
 import math
 import threading
 import time
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from afda import __version__, results
+from afda import __version__, processes, results
 from afda.alarms import alarm
 from afda.algorithm import steps
 from afda.align import Alignment
@@ -67,7 +68,7 @@ class Training:
         return fitted(self.recipe.preparation, x).to(self.runtime.device)
 
     def batch(self, step: int) -> Batch:
-        """The batch of this step: a function of the seed and the step alone."""
+        """The batch of this step, or this process's images of it: a function of the seed and the step."""
         recipe, device = self.recipe, self.runtime.device
         key = int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
@@ -76,11 +77,11 @@ class Training:
             return torch.from_numpy(chosen).to(self.images.device)
 
         i = drawn(self.split.labelled, recipe.labelled_batch, 1)
-        x, y = self.normaliser(self.images[i].to(device)), self.labels[i.to(device)]
+        x, y = self.normaliser(self.images[processes.mine(i)].to(device)), self.labels[i.to(device)]
         u = x[:0]
         if recipe.uses_unlabelled:
             j = drawn(self.split.unlabelled, recipe.unlabelled_batch, 2)
-            u = self.normaliser(self.images[j].to(device))
+            u = self.normaliser(self.images[processes.mine(j)].to(device))
 
         def view() -> tuple[Tensor, Tensor]:
             return augmented(x, recipe.preparation), augmented(u, recipe.preparation)
@@ -167,6 +168,7 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
             "Every training image has a label, so none is left to learn from without one; "
             "keep fewer with --labels, or use --method supervised --align none."
         )
+    check_shares(recipe)
     torch.manual_seed(recipe.seed)
     student = built(recipe, data)
     alignment = recipe.align.build(student.features) if recipe.align is not None else None
@@ -186,6 +188,17 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
         alignment=alignment,
         optimizer=make_optimizer(recipe, parameters),
     )
+
+
+def check_shares(recipe: Recipe) -> None:
+    """Refuse a batch that the processes cannot share evenly."""
+    n = processes.count()
+    for kind, size in (("labelled", recipe.labelled_batch), ("unlabelled", recipe.unlabelled_batch)):
+        if size % n and (kind == "labelled" or recipe.uses_unlabelled):
+            raise UserError(
+                f"{n} processes cannot share a batch of {size} {kind} images evenly; "
+                f"use another number of them, or --set {kind}_batch={max(1, round(size / n)) * n}."
+            )
 
 
 def built(recipe: Recipe, data: DataSet) -> Classifier:
@@ -244,6 +257,10 @@ def fit(
 
     if not training.step:
         save()
+    if processes.count() > 1:
+        buffer = io.BytesIO()
+        torch.save(training.state(), buffer)
+        processes.told(buffer.getvalue())
     for step in steps(training):
         training.seconds = before + time.monotonic() - started
         if step % every == 0 or step == recipe.steps:
@@ -259,7 +276,7 @@ def fit(
                 line["warning"] = warning
             run.append_log(line)
             yield line
-        if stop is not None and stop.is_set():
+        if processes.any_says(stop is not None and stop.is_set()):
             save()
             raise KeyboardInterrupt
         if time.monotonic() - saved_time > CHECKPOINT_SECONDS:
@@ -280,6 +297,16 @@ def fit(
         },
     )
     run.discard(*WORKING_FILES)
+
+
+def assist(training: Training, stop: threading.Event | None = None) -> None:
+    """What the other processes do while the first one does `fit`: the same updates from the same state. They write
+    nothing, and do nothing if the first says nothing, since the run is finished."""
+    if state := processes.told():
+        training.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
+        for _ in steps(training):
+            if processes.any_says(stop is not None and stop.is_set()):
+                raise KeyboardInterrupt
 
 
 def log_line(training: Training, since: int) -> dict[str, Any]:
@@ -304,9 +331,14 @@ def train(
 ) -> Run:
     """Train a recipe on a data set and return the finished run."""
     training = begin(recipe, data, on or runtime())  # what cannot begin leaves what is in `out` alone
+    if processes.rank() > 0:
+        assist(training)
+        return Run(Path(out))
     run = open_run(Path(out), recipe, resume=resume, overwrite=overwrite)
     try:
-        if not run.finished:
+        if run.finished:
+            processes.told()
+        else:
             for _ in fit(prepared(training, run), run):
                 pass
     finally:

@@ -29,7 +29,8 @@ class MMDAlignment(Alignment):
     def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
         # Distances are differences of nearly equal numbers: full precision.
         with torch.autocast(features.device.type, enabled=False):
-            p, q = features[labelled].float(), features[~labelled].float()
+            features = features.to(torch.promote_types(features.dtype, torch.float32))
+            p, q = features[labelled], features[~labelled]
             gamma = median_bandwidth(p, q)
             values = [mmd2(p, q, factor * gamma) for factor in self.bandwidths]
         return mu * sum(values, values[0].new_zeros(())) / len(values)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from afda import processes
 from afda.data.images import Preparation
 
 
@@ -11,11 +12,14 @@ def augmented(x: Tensor, how: Preparation) -> Tensor:
     if x.dim() < 4 or not (how.shift or how.flip):
         return x
     n, _, height, width = x.shape
-    down, right = torch.randint(-how.shift, how.shift + 1, (2, n, 1), device=x.device)
+    of_all = processes.count() * n
+    shifts = torch.randint(-how.shift, how.shift + 1, (2, of_all, 1), device=x.device)
+    down, right = processes.mine(shifts, dim=1)
     rows = torch.arange(height, device=x.device) - down
     columns = torch.arange(width, device=x.device) - right
     if how.flip:
-        columns = torch.where(torch.rand(n, 1, device=x.device) < 0.5, columns.flip(1), columns)
+        flipped = processes.mine(torch.rand(of_all, 1, device=x.device) < 0.5)
+        columns = torch.where(flipped, columns.flip(1), columns)
     # Advanced indexing of (image, row, column) leaves the channels last, which is also the layout that is fast.
     image = torch.arange(n, device=x.device)[:, None, None]
     view = x.permute(0, 2, 3, 1)[image, reflected(rows, height)[:, :, None], reflected(columns, width)[:, None, :]]

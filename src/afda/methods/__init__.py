@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from afda import processes
 from afda.choices import Choice
 from afda.classifier import Classifier, Output, seed_noise
 
@@ -18,6 +19,8 @@ Terms = dict[str, Tensor]
 class Batch:
     """Labelled images x with labels y and unlabelled images u: one augmented view of each.
 
+    Where several processes share a batch, x and u are the images of this one, and y are the labels of all: outputs are
+    those of all images, the labelled ones, as many as y, first.
     `key` seeds the noise (dropout) of the clean pass, so that a method can repeat a pass under the very same noise.
     """
 
@@ -63,17 +66,31 @@ class Nets:
                 if part is not None:
                     if key is not None:
                         seed_noise(key + stream, part.device)
-                    outputs.append(net(part, track=track, exact=exact))
+                    outputs.append(of_all_processes(net(part, track=track, exact=exact)))
             return joined(outputs)
         if key is not None:
             seed_noise(key, x.device)
-        return net(torch.cat([x, u]), track=track_labelled or track_unlabelled, exact=exact)
+        both = net(torch.cat([x, u]), track=track_labelled or track_unlabelled, exact=exact)
+        if processes.count() == 1:
+            return both
+        return joined([of_all_processes(both.rows(kind)) for kind in (slice(len(x)), slice(len(x), None))])
 
     def of_unlabelled(self, x: Tensor, u: Tensor, *, key: int | None = None, **how: Any) -> Output:
         """The output for u, normalised as in the clean pass: by its own statistics, or by those of x and u together."""
         if self.apart:
             return self.passes(None, u, key=key, **how)
-        return self.passes(x, u, key=key, **how).rows(slice(len(x), None))
+        return self.passes(x, u, key=key, **how).rows(slice(processes.count() * len(x), None))
+
+
+def of_all_processes(output: Output) -> Output:
+    """The output for the images of all processes, from that for those of this one."""
+    if processes.count() == 1:
+        return output
+    both = processes.whole(torch.cat([output.logits, output.features], dim=1))
+    # Apart from the others, so that a head that is not used has no gradient.
+    second = None if output.second is None else processes.whole(output.second)
+    logits, features = both.tensor_split([output.logits.shape[1]], dim=1)
+    return Output(logits, features, second)
 
 
 def joined(outputs: list[Output]) -> Output:

@@ -13,4 +13,4 @@ class Entropy(Method):
     weight: float = Field(1.0, ge=0, description="weight of the entropy term")
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        return {"entropy": self.weight * losses.entropy(clean.logits[len(batch.x) :])}
+        return {"entropy": self.weight * losses.entropy(clean.logits[len(batch.y) :])}

@@ -23,7 +23,7 @@ class MeanTeacher(Method):
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
         x, u = batch.view()
-        student = clean if self.on == "all" else clean.rows(slice(len(batch.x), None))
+        student = clean if self.on == "all" else clean.rows(slice(len(batch.y), None))
         with torch.no_grad():
             passes = nets.passes if self.on == "all" else nets.of_unlabelled
             target = passes(x, u, net=nets.teacher).logits

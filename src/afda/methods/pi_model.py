@@ -17,7 +17,7 @@ class PiModel(Method):
     gradient: Literal["both", "first"] = Field("both", description="let the gradient flow through both views or one")
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        first = clean.logits[len(batch.x) :]
+        first = clean.logits[len(batch.y) :]
         second = nets.of_unlabelled(*batch.view()).logits
         if self.gradient == "first":
             second = second.detach()

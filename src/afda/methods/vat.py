@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from afda import losses
+from afda import losses, processes
 from afda.classifier import Output
 from afda.methods import Batch, Method, Nets, Terms
 
@@ -28,7 +28,7 @@ class VAT(Method):
     )
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        target = (clean if self.on == "all" else clean.rows(slice(len(batch.x), None))).logits.detach()
+        target = (clean if self.on == "all" else clean.rows(slice(len(batch.y), None))).logits.detach()
         x, u = self.moved(batch, self.worst_directions(nets, batch, target), self.radius)
         logits = self.passes(nets, batch, x, u).logits
         return {"consistency": self.weight * losses.kl_divergence(target, logits)}
@@ -48,7 +48,10 @@ class VAT(Method):
         # A generator of its own: the global one would repeat the numbers that the dropout masks are made of.
         random = torch.Generator(batch.u.device).manual_seed(batch.key + 2)
         images = [batch.x, batch.u] if self.on == "all" else [batch.u]
-        directions = [unit(torch.randn(p.shape, generator=random, dtype=p.dtype, device=p.device)) for p in images]
+        # Drawn for the images of all processes, so that an image has the same however many there are.
+        sizes = [(processes.count() * len(part), *part.shape[1:]) for part in images]
+        of_all = [torch.randn(size, generator=random, dtype=batch.u.dtype, device=batch.u.device) for size in sizes]
+        directions = [unit(processes.mine(part)) for part in of_all]
         mixed_precision = torch.is_autocast_enabled(batch.u.device.type)
         # The probe differences two nearly equal passes, so both must be in full precision.
         with torch.autocast(batch.u.device.type, enabled=False):

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from afda import processes
 from afda.classifier import BatchNorm, Classifier, FalseGradient, GlobalAverage, Net, he_by_fan_out, scaled
 
 
@@ -91,5 +92,6 @@ def shake(first: Tensor, second: Tensor, training: bool, exact: bool = False) ->
     if not training:
         return (first + second) / 2
     # Drawn in float32, so that a pass repeated in another precision mixes alike.
-    a, b = torch.rand(2, len(first), 1, 1, 1, device=first.device).to(first.dtype)
+    of_all = torch.rand(2, processes.count() * len(first), 1, 1, 1, device=first.device)
+    a, b = processes.mine(of_all, dim=1).to(first.dtype)
     return Shake.apply(first, second, a, a if exact else b)
