@@ -20,7 +20,7 @@ ROOMS = (
     {"algorithm"},
     {"training"},
     {"sweep", "evaluate", "listing", "budget", "baseline", "predict"},
-    {"check"},
+    {"check", "cluster"},
     {"reproduce", "tune"},
     {"illustrate", "findings"},
     {"display", "estimator", "export"},

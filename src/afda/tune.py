@@ -1,6 +1,7 @@
 """The paper's tuning protocol: grids searched on a validation set of its size, with the test set left shut."""
 
 import html
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
 from afda.runs import Run, differences
-from afda.sweep import Job
+from afda.sweep import HERE, Job, Machines
 
 LABELLED = (2, 4, 8, 16, 32)
 SUPERVISED_BATCH = (8, 16, 32, 64, 100)
@@ -75,8 +76,24 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     return study
 
 
-def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, seeds: int, at_once: int) -> None:
-    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts."""
+def tuned(
+    study: Any,
+    recipe: Recipe,
+    data: str,
+    folder: Path,
+    *,
+    trials: int,
+    seeds: int,
+    at_once: int,
+    threads: int = 1,
+    machines: Machines = HERE,
+    stop: threading.Event,
+) -> None:
+    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts.
+
+    Only this process and others that share the search touch its storage, wherever the trainings run. When `stop` is
+    set, they are stopped, their points queued again and KeyboardInterrupt raised.
+    """
 
     def objective(trial: Any) -> float:
         point = {path: trial.suggest_categorical(path, values) for path, values in grid(recipe).items()}
@@ -85,27 +102,30 @@ def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, s
         for seed in range(seeds):
             chosen = with_point(recipe, point).with_settings([f"seed={seed}", "validation=true"])
             job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
-            errors.append(validation_error(job))
+            if not ended(job, threads, machines, stop):
+                study.enqueue_trial(point)
+                raise KeyboardInterrupt
+            errors.append(float(job.run.result()["val_error"]))
         return mean(errors)
 
     study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
 
 
-def validation_error(job: Job) -> float:
-    """Run a job to its end."""
+def ended(job: Job, threads: int, machines: Machines, stop: threading.Event) -> bool:
+    """Run a job to its end, or until `stop` is set, and say whether that was the end."""
     try:
         if job.state == "waiting":
-            job.start(threads=1)
-        while job.state == "running":
+            job.start(threads, machines)
+        while job.state == "running" and not stop.is_set():
             time.sleep(0.2)
             job.look()
     finally:
         if job.process is not None:
             job.process.terminate()
             job.stop()
-    if job.state != "done":
+    if job.state == "failed" and not stop.is_set():
         raise RunFailed(f"{job.run.path}: {job.problem}")
-    return float(job.run.result()["val_error"])
+    return job.state == "done"
 
 
 def finished(study: Any) -> list[tuple[dict[str, float], float]]:
