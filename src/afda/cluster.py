@@ -12,6 +12,7 @@ import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -111,8 +112,15 @@ def connected(address: str | None) -> Any:
         import ray.exceptions
     except ImportError:
         raise UserError("Running on Ray needs it: pip install -c constraints.txt 'afda[ray]'.") from None
-    if address is not None and address.startswith("ray://"):
-        raise UserError("Give this command on a machine of the cluster, with its --address as HOST:PORT or auto.")
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address not in (None, "auto", "local"):
+        host, _, port = address.rpartition(":")
+        if "://" in address:
+            raise UserError("Give this command on a machine of the cluster, with its --address as HOST:PORT or auto.")
+        try:  # where nobody listens, ray would knock for many minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, ValueError):
+            raise UserError(f"No Ray cluster answers at {address}; begin one there with: ray start --head.") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
@@ -124,9 +132,7 @@ def connected(address: str | None) -> Any:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"There is no Ray cluster to join at {address or 'this machine'} ({in_short(error)})."
-        ) from None
+        raise UserError(f"Ray cannot be joined or started here ({in_short(error)}).") from None
     signal.signal(signal.SIGTERM, on_terminate)  # ray puts its own in place
     return ray
 
