@@ -1,4 +1,4 @@
-.PHONY: demo test browser lint slow clean
+.PHONY: demo test browser lint slow soak clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +22,9 @@ lint: .venv/installed
 
 slow: .venv/installed
 	$(BIN)/pytest -m slow
+
+soak: .venv/installed
+	$(BIN)/pytest -m soak
 
 # Everything is pinned: an unpinned torch may arrive as a CUDA build of several gigabytes.
 .venv/installed: pyproject.toml constraints.txt
