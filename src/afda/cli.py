@@ -447,8 +447,9 @@ def predict(
     unlike = 0
     tell_skipped = lambda path, reason: skipped.append((path, reason))  # noqa: E731
     todo = predict.items(images, tell_skipped)
-    machines: Any = chosen_machines(on, address, threads or 1, 0 if device == "cpu" else None)
+    machines = chosen_machines(on, address, threads or 1, {"auto": None, "cpu": 0}.get(device, 1))
     if on == "ray":
+        check_precision(precision)
         rows = machines.predicted(run, todo, tell_skipped, precision=precision, threads=threads or 1)
     else:
         machine = chosen_runtime(device, precision, threads)
@@ -564,12 +565,18 @@ def loaded(data: str, quiet: bool = False, begun: Any = None, more_labels: list[
 
 
 def chosen_runtime(device: str, precision: str, threads: int | None) -> Any:
+    from afda.runtime import runtime
+
+    check_precision(precision)
+    return runtime(device, precision, threads)
+
+
+def check_precision(precision: str) -> None:
     from afda.errors import unknown
-    from afda.runtime import PRECISIONS, runtime
+    from afda.runtime import PRECISIONS
 
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
-    return runtime(device, precision, threads)
 
 
 def chosen_machines(on: str, address: str | None, cpus: int, gpus: float | None) -> Any:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from afda import __version__
+from afda.choices import names
 from afda.errors import RunFailed, UserError
 from afda.inference import Model, load_model
 from afda.predict import BATCH, Item, Row, in_batches, predicted
@@ -59,7 +60,8 @@ class Cluster:
         return max(1, self.room(threads))  # one may wait for a machine to come back
 
     def launch(self, run: Run, data: str, threads: int, options: tuple[str, ...]) -> Process:
-        return RemoteRun(self, run, os.path.abspath(data) if os.path.exists(data) else data, threads, options)
+        named = data in names("data.sets")
+        return RemoteRun(self, run, data if named else os.path.abspath(os.path.expanduser(data)), threads, options)
 
     def task(self, function: Callable[..., Any], cpus: int, **how: Any) -> Any:
         return self.ray.remote(num_cpus=cpus, num_gpus=self.gpus, **how)(function)
@@ -234,9 +236,9 @@ def changed(path: Path, known: dict[str, tuple[int, int]], ended: bool = False) 
     says that all is there, is taken when the run has ended, and written last.
     """
     found: Files = {}
-    names = {inside.name for inside in path.iterdir() if inside.is_file() and not inside.name.startswith(".")}
-    names -= {PREVIOUS} if ended else {PREVIOUS, "result.json"}
-    for name in sorted(names, key=lambda name: (name != "result.json", name != CHECKPOINT)):
+    there = {inside.name for inside in path.iterdir() if inside.is_file() and not inside.name.startswith(".")}
+    there -= {PREVIOUS} if ended else {PREVIOUS, "result.json"}
+    for name in sorted(there, key=lambda name: (name != "result.json", name != CHECKPOINT)):
         with contextlib.suppress(FileNotFoundError):
             status = (path / name).stat()
             stamp = status.st_mtime_ns, status.st_size
