@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ from afda.errors import UserError
 from afda.inference import load_model
 from afda.predict import in_batches, items, predicted, table
 from afda.recipe import Recipe
+from afda.recipes import recipe
 from afda.reproduce import cells, planned
 from afda.reproduce import table as numbers
-from afda.runs import Run
+from afda.runs import Run, open_run
 from afda.runtime import runtime
-from afda.sweep import sweep
+from afda.sweep import command, sweep
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'afda[ray]'")
 
@@ -163,8 +165,8 @@ def test_files_are_read_and_written_in_an_order_that_may_be_cut_off(tmp_path):
 
 
 def start(*arguments, **options):
-    command = [sys.executable, "-m", "afda", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    words = [sys.executable, "-m", "afda", *map(str, arguments)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def finished(process, code=0):
@@ -181,12 +183,36 @@ def wait_for(condition, process):
     return found
 
 
+def mentioned(folder):
+    """The processes with this folder in their command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in (process / "cmdline").read_bytes():
+                found.append(process.name)
+    return found
+
+
+def test_a_training_does_not_outlive_its_task(digits, tmp_path):
+    """Its task holds the other end of its standard input."""
+    made = recipe("digits-demo", digits, "supervised", "none", 20).with_settings([*QUICK, "steps=1000000"])
+    open_run(tmp_path / "run", made).unlock()
+    words = [sys.executable, "-c", "from afda.cluster import leashed; leashed()"]
+    words += command(tmp_path / "run", "digits", 1, ())
+    environment = {**os.environ, "AFDA_LEASH": str(tmp_path / "run")}
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    wait_for((tmp_path / "run" / "checkpoint.pt").exists, process)
+    process.communicate()  # which lets go of it
+    assert process.returncode == 1
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.soak
 def test_a_node_is_killed_half_way(tmp_path, monkeypatch):
     """Two nodes with one run each; one of them is lost. Its run goes on from its checkpoint when there is room, and all
     ends in the same bits as without the loss. The training on the lost node does not outlive it."""
-    monkeypatch.setenv("AFDA_CHECKPOINT_SECONDS", "0.5")
-    changed = ["steps=4000", *QUICK[1:]]
+    monkeypatch.setenv("AFDA_CHECKPOINT_SECONDS", "0.2")
+    changed = ["steps=3000", *QUICK[1:]]
     command = [*SWEEP, "--seeds", "1", "--json", *settings(*changed)]
     runs = Path(",".join(sorted(changed)), "cpu", "digits-demo")
     with nodes(tmp_path, 0, 1, 1) as (started, ((lost, folder), (_, other))):
@@ -200,7 +226,7 @@ def test_a_node_is_killed_half_way(tmp_path, monkeypatch):
         began = run.read_json("environment.json"), run.read_checkpoint()["step"]
         assert not run.finished
         started.remove_node(lost, allow_graceful=False)
-        wait_for(lambda: not list(folder.iterdir()), process)  # its training ended, long before its end
+        wait_for(lambda: not mentioned(folder), process)  # its training ended, long before its end
         assert not run.finished
         wait_for(lambda: any(Recipe.read(p) == on_it for p in other.glob("afda-*/recipe.json")), process)
         again = next(p.parent for p in other.glob("afda-*/recipe.json") if Recipe.read(p) == on_it)
@@ -222,7 +248,7 @@ def test_ctrl_c_leaves_a_sweep_that_continues(tmp_path):
         first.send_signal(signal.SIGINT)
         finished(first, 130)
         assert not list(tmp_path.glob("there/**/result.json"))
-        while list(folder.iterdir()):  # nothing goes on behind our back
+        while mentioned(folder):  # nothing goes on behind our back
             time.sleep(0.1)
         rows = json.loads(finished(start(*command)))["rows"]
     assert all(row["plain"] and row["aligned"] for row in rows)
