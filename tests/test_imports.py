@@ -20,7 +20,7 @@ ROOMS = (
     {"algorithm"},
     {"training"},
     {"sweep", "evaluate", "listing", "budget", "baseline", "predict", "workers"},
-    {"check"},
+    {"check", "cluster"},
     {"reproduce", "tune"},
     {"illustrate", "findings", "bench"},
     {"display", "estimator", "export"},

@@ -30,6 +30,15 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
 AtOnce = Annotated[int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1, max=1024)]
+On = Annotated[str, typer.Option("--on", help="here: this machine's processes; ray: a Ray cluster's machines")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="of the Ray cluster, as HOST:PORT; by default the one this machine is in, or a new one on it"),
+]
+CpusPerRun = Annotated[int, typer.Option(help="CPUs, and threads, that each run gets", min=1, max=1024)]
+GpusPerRun = Annotated[
+    float | None, typer.Option(help="with --on ray: GPUs that each run gets; by default one if there are any", min=0)
+]
 Data = Annotated[
     str, typer.Argument(help="a folder of images, a .csv or .parquet table, an .npz file; or digits, svhn, cifar10")
 ]
@@ -281,6 +290,10 @@ def reproduce(
         list[str] | None, typer.Option("--set", help="path=value: a field of every recipe; may be repeated")
     ] = None,
     at_once: AtOnce = None,
+    on: On = "here",
+    address: Address = None,
+    cpus_per_run: CpusPerRun = 1,
+    gpus_per_run: GpusPerRun = None,
     out: Annotated[Path, typer.Option(help="folder of the runs and tables; finished cells are not run again")] = Path(
         "results"
     ),
@@ -298,7 +311,9 @@ def reproduce(
         out = out / ",".join(sorted(settings)).replace(os.sep, "_")
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
-    jobs = display.follow_jobs(sweep(jobs, at_once), f"{name}, {profile} profile, {seeds} seeds")
+    machines = chosen_machines(on, address, cpus_per_run, gpus_per_run)
+    states = sweep(jobs, at_once, cpus_per_run, machines)
+    jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seeds")
     rows = table(name, chosen, out, profile, seeds)
     drawn: list[Path] = []
     if name.startswith("figure"):
@@ -334,6 +349,10 @@ def tune(
     ] = None,
     seeds: Annotated[int, typer.Option(help="splits to average the validation error over", min=1)] = 1,
     at_once: AtOnce = None,
+    on: On = "here",
+    address: Address = None,
+    cpus_per_run: CpusPerRun = 1,
+    gpus_per_run: GpusPerRun = None,
     out: Annotated[Path | None, typer.Option(help="folder of the search, to be shared and continued")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -351,6 +370,7 @@ def tune(
     study = study_in(folder, made)
     left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
     if left > 0:
+        machines = chosen_machines(on, address, cpus_per_run, gpus_per_run)
         display.err.print(f"{left} points of the grid are left; running {min(trials or left, left)}.", highlight=False)
         tuned(
             study,
@@ -359,7 +379,10 @@ def tune(
             folder,
             trials=min(trials or left, left),
             seeds=seeds,
-            at_once=at_once or os.cpu_count() or 1,
+            at_once=at_once or machines.slots(cpus_per_run),
+            threads=cpus_per_run,
+            machines=machines,
+            stop=stop_on_signals(),
         )
     points = finished(study)
     if not points:
@@ -426,6 +449,8 @@ def predict(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
+    on: On = "here",
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """The class of every image, its confidence and all probabilities, and whether it is unlike the training images."""
@@ -436,13 +461,19 @@ def predict(
     from afda.runs import Run, as_csv
 
     model, shape = load_model(run)
-    machine = chosen_runtime(device, precision, threads)
-    machine.place(model)
     skipped: list[tuple[str, str]] = []
     counts: Counter[str] = Counter()
     unlike = 0
     tell_skipped = lambda path, reason: skipped.append((path, reason))  # noqa: E731
-    rows = predict.predicted(model, shape, predict.items(images, tell_skipped), machine, tell_skipped)
+    todo = predict.items(images, tell_skipped)
+    machines = chosen_machines(on, address, threads or 1, {"auto": None, "cpu": 0}.get(device, 1))
+    if on == "ray":
+        check_precision(precision)
+        rows = machines.predicted(run, todo, tell_skipped, precision=precision, threads=threads or 1)
+    else:
+        machine = chosen_runtime(device, precision, threads)
+        machine.place(model)
+        rows = predict.predicted(model, shape, todo, machine, tell_skipped)
     with predict.table(out, overwrite) as write, display.counting("images classified", as_json) as tell:
         for batch in predict.in_batches(rows):
             write(batch)
@@ -575,12 +606,34 @@ def loaded(data: str, quiet: bool = False, begun: Any = None, more_labels: list[
 
 
 def chosen_runtime(device: str, precision: str, threads: int | None) -> Any:
+    from afda.runtime import runtime
+
+    check_precision(precision)
+    return runtime(device, precision, threads)
+
+
+def check_precision(precision: str) -> None:
     from afda.errors import unknown
-    from afda.runtime import PRECISIONS, runtime
+    from afda.runtime import PRECISIONS
 
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
-    return runtime(device, precision, threads)
+
+
+def chosen_machines(on: str, address: str | None, cpus: int, gpus: float | None) -> Any:
+    """Where runs go."""
+    from afda.errors import unknown
+    from afda.sweep import HERE
+
+    if on not in ("here", "ray"):
+        raise unknown("place for --on", on, ("here", "ray"))
+    if on == "ray":
+        from afda.cluster import Cluster
+
+        return Cluster(address, cpus, gpus)
+    if address is not None:
+        raise UserError("--address is that of a Ray cluster; add --on ray.")
+    return HERE
 
 
 def stop_on_signals() -> threading.Event:

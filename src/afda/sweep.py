@@ -1,4 +1,4 @@
-"""Many runs on this machine's processes: each is a command of its own, resumable, and fails alone."""
+"""Many runs, by default on this machine's processes: each is a command of its own, resumable, and fails alone."""
 
 import os
 import subprocess
@@ -7,11 +7,56 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from afda.errors import InUse, UserError
 from afda.recipe import Recipe
 from afda.runs import Run, differences, open_run
+
+
+class Process(Protocol):
+    """A run under way, wherever it is: what `subprocess.Popen` has of it."""
+
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+
+    def communicate(self) -> tuple[Any, str]: ...
+
+    def terminate(self) -> None: ...
+
+
+class Machines(Protocol):
+    """Where runs go: this machine's processes, or a cluster."""
+
+    def slots(self, threads: int) -> int:
+        """How many runs there is room for."""
+        ...
+
+    def launch(self, run: Run, data: str, threads: int, options: tuple[str, ...]) -> Process:
+        """Begin or continue a run that is open and locked."""
+        ...
+
+
+class Here:
+    """This machine's processes."""
+
+    def slots(self, threads: int) -> int:
+        return max(1, (os.cpu_count() or 1) // threads)
+
+    def launch(self, run: Run, data: str, threads: int, options: tuple[str, ...]) -> Process:
+        run.unlock()  # the process takes the lock
+        words = [sys.executable, "-m", "afda", *command(run.path, data, threads, options)]
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+HERE = Here()
+
+
+def command(path: Path, data: str, threads: int, options: tuple[str, ...]) -> list[str]:
+    """The command line that begins or continues the run whose recipe is in this directory."""
+    how = ["--resume", "--no-baseline", "--quiet", "--threads", str(threads), *options]
+    return ["train", data, "--recipe", str(path / "recipe.json"), "--out", str(path), *how]
 
 
 @dataclass
@@ -25,7 +70,7 @@ class Job:
     """More of the command line of `afda train`."""
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     problem: str = ""
-    process: subprocess.Popen[str] | None = None
+    process: Process | None = None
 
     def __post_init__(self) -> None:
         if self.run.finished:
@@ -39,26 +84,20 @@ class Job:
         log = self.run.log()
         return log[-1] if log else {"step": 0}
 
-    def start(self, threads: int) -> None:
+    def start(self, threads: int, machines: Machines = HERE) -> None:
         # The recipe is laid down first, so that the process has only to resume the run.
         try:
-            open_run(self.run.path, self.recipe, resume=True).unlock()
+            run = open_run(self.run.path, self.recipe, resume=True)
+            if run.finished:
+                run.unlock()
+                self.state = "done"
+                return
+            self.process = machines.launch(run, self.data, threads, self.options)
         except InUse:
             return  # perhaps by a process of a sweep that was killed: it goes on waiting
         except UserError as error:
             self.state, self.problem = "failed", str(error)
             return
-        if self.run.finished:
-            self.state = "done"
-            return
-        command = [sys.executable, "-m", "afda", "train", self.data, "--recipe", str(self.run.path / "recipe.json")]
-        how = ["--resume", "--no-baseline", "--quiet", "--threads", str(threads), *self.options]
-        self.process = subprocess.Popen(
-            [*command, "--out", str(self.run.path), *how],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
         self.state = "running"
 
     def look(self) -> None:
@@ -104,20 +143,22 @@ def jobs(recipes: list[Recipe], folder: Path, data: str) -> list[Job]:
     return [Job(recipe, Run(folder / f"{recipe.title}-{recipe.labels}-seed{recipe.seed}"), data) for recipe in recipes]
 
 
-def sweep(todo: list[Job], at_once: int | None = None, threads: int = 1) -> Iterator[list[Job]]:
+def sweep(
+    todo: list[Job], at_once: int | None = None, threads: int = 1, machines: Machines = HERE
+) -> Iterator[list[Job]]:
     """Run all jobs, `at_once` at a time, and yield them whenever there may be news. Stopping it stops them.
 
     Every run has the same number of threads however many run at once, for that number decides the last bits.
     """
-    at_once = at_once or max(1, (os.cpu_count() or 1) // threads)
     try:
         while any(job.state in ("waiting", "running") for job in todo):
             for job in todo:
                 job.look()
             running = sum(job.state == "running" for job in todo)
+            room = at_once or machines.slots(threads)
             for job in [job for job in todo if job.state == "waiting"]:
-                if running < at_once:
-                    job.start(threads)
+                if running < room:
+                    job.start(threads, machines)
                     running += job.state == "running"
             yield todo
             time.sleep(0.5)

@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ from afda.recipe import Recipe
 from afda.runs import SNAPSHOT, WORKING_FILES, Run, as_csv, open_run
 from afda.runtime import Runtime, runtime
 
-CHECKPOINT_SECONDS = 60.0
+CHECKPOINT_SECONDS = float(os.environ.get("AFDA_CHECKPOINT_SECONDS", "60"))
+"""Between checkpoints: the most that is lost."""
 LOG_LINES = 100
 
 

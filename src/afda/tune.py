@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import html
 import os
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
 from afda.runs import Run, differences, full_disk_explained
-from afda.sweep import Job
+from afda.sweep import HERE, Job, Machines
 
 LABELLED = (2, 4, 8, 16, 32)
 SUPERVISED_BATCH = (8, 16, 32, 64, 100)
@@ -82,7 +83,8 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # No other process is at this search: whoever began the trials that are running has died.
         state = optuna.trial.TrialState
-        queued = {t.system_attrs["retry_history"][-1] for t in study.get_trials(states=(state.WAITING,))}
+        waiting = study.get_trials(states=(state.WAITING,))
+        queued = {t.system_attrs["retry_history"][-1] for t in waiting if "retry_history" in t.system_attrs}
         for trial in study.get_trials(states=(state.RUNNING,)):
             if trial.number not in queued:
                 retry(study, trial)
@@ -104,8 +106,24 @@ def storage_explained(folder: Path) -> Iterator[None]:
         raise RunFailed(f"{folder / 'study.db'} cannot be used ({reason}); the runs in {folder} are kept.") from error
 
 
-def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, seeds: int, at_once: int) -> None:
-    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts."""
+def tuned(
+    study: Any,
+    recipe: Recipe,
+    data: str,
+    folder: Path,
+    *,
+    trials: int,
+    seeds: int,
+    at_once: int,
+    threads: int = 1,
+    machines: Machines = HERE,
+    stop: threading.Event,
+) -> None:
+    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts.
+
+    Only this process and others that share the search touch its storage, wherever the trainings run. When `stop` is
+    set, they are stopped, their points queued again and KeyboardInterrupt raised.
+    """
 
     def objective(trial: Any) -> float:
         point = {path: trial.suggest_categorical(path, values) for path, values in grid(recipe).items()}
@@ -114,28 +132,31 @@ def tuned(study: Any, recipe: Recipe, data: str, folder: Path, *, trials: int, s
         for seed in range(seeds):
             chosen = with_point(recipe, point).with_settings([f"seed={seed}", "validation=true"])
             job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
-            errors.append(validation_error(job))
+            if not ended(job, threads, machines, stop):
+                study.enqueue_trial(point)
+                raise KeyboardInterrupt
+            errors.append(float(job.run.result()["val_error"]))
         return mean(errors)
 
     with storage_explained(folder):
         study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
 
 
-def validation_error(job: Job) -> float:
-    """Run a job to its end."""
+def ended(job: Job, threads: int, machines: Machines, stop: threading.Event) -> bool:
+    """Run a job to its end, or until `stop` is set, and say whether that was the end."""
     try:
-        while job.state in ("waiting", "running"):
+        while job.state in ("waiting", "running") and not stop.is_set():
             if job.state == "waiting":
-                job.start(threads=1)
+                job.start(threads, machines)
             time.sleep(0.2)
             job.look()
     finally:
         if job.process is not None:
             job.process.terminate()
             job.stop()
-    if job.state != "done":
+    if job.state == "failed" and not stop.is_set():
         raise RunFailed(f"{job.run.path}: {job.problem}")
-    return float(job.run.result()["val_error"])
+    return job.state == "done"
 
 
 def finished(study: Any) -> list[tuple[dict[str, float], float]]:
