@@ -51,6 +51,9 @@ class Cluster:
         if not self.room(cpus):
             raise UserError(f"No machine of the cluster has {cpus} CPUs and {self.gpus:g} GPUs, as each run needs.")
 
+    def leave(self) -> None:
+        self.ray.shutdown()
+
     def room(self, cpus: int) -> int:
         machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         needs = [("CPU", cpus), ("GPU", self.gpus)]
