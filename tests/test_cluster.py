@@ -55,11 +55,10 @@ def nodes(place, *cpus):
 
 @pytest.fixture(scope="module")
 def one_node(tmp_path_factory):
-    import ray
-
     with nodes(tmp_path_factory.mktemp("one"), 2) as (started, _):
-        yield cluster.Cluster(started.address)
-        ray.shutdown()
+        joined = cluster.Cluster(started.address)
+        yield joined
+        joined.leave()
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +289,6 @@ def test_a_search_is_the_same_on_ray_and_continues_after_ctrl_c(tmp_path):
         finished(first, 130)
         assert not Run(trial).finished
         there = json.loads(finished(start(*search, "--trials", "2")))
-    assert Run(trial).finished
-    assert {k: here[k] for k in ("best", "val_error", "trials")} == {
-        k: there[k] for k in ("best", "val_error", "trials")
-    }
+    assert here["trials"] == there["trials"] == 2
+    assert Run(trial).finished  # its point was queued again
+    assert contents(trial) == contents(tmp_path / "here" / "trials" / trial.name)

@@ -1,5 +1,6 @@
 """The command line. Heavy imports wait inside the commands, so that --help answers at once."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -7,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -311,9 +312,11 @@ def reproduce(
         out = out / ",".join(sorted(settings)).replace(os.sep, "_")
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
-    machines = chosen_machines(on, address, cpus_per_run, gpus_per_run)
-    states = sweep(jobs, at_once, cpus_per_run, machines)
-    jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seeds")
+    with (
+        chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines,
+        contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
+    ):
+        jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seeds")
     rows = table(name, chosen, out, profile, seeds)
     drawn: list[Path] = []
     if name.startswith("figure"):
@@ -370,20 +373,20 @@ def tune(
     study = study_in(folder, made)
     left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
     if left > 0:
-        machines = chosen_machines(on, address, cpus_per_run, gpus_per_run)
         display.err.print(f"{left} points of the grid are left; running {min(trials or left, left)}.", highlight=False)
-        tuned(
-            study,
-            made,
-            data,
-            folder,
-            trials=min(trials or left, left),
-            seeds=seeds,
-            at_once=at_once or machines.slots(cpus_per_run),
-            threads=cpus_per_run,
-            machines=machines,
-            stop=stop_on_signals(),
-        )
+        with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
+            tuned(
+                study,
+                made,
+                data,
+                folder,
+                trials=min(trials or left, left),
+                seeds=seeds,
+                at_once=at_once or machines.slots(cpus_per_run),
+                threads=cpus_per_run,
+                machines=machines,
+                stop=stop_on_signals(),
+            )
     points = finished(study)
     if not points:
         raise RunFailed("Every trial failed; see the runs in the folder's trials/.")
@@ -466,15 +469,21 @@ def predict(
     unlike = 0
     tell_skipped = lambda path, reason: skipped.append((path, reason))  # noqa: E731
     todo = predict.items(images, tell_skipped)
-    machines = chosen_machines(on, address, threads or 1, {"auto": None, "cpu": 0}.get(device, 1))
-    if on == "ray":
-        check_precision(precision)
-        rows = machines.predicted(run, todo, tell_skipped, precision=precision, threads=threads or 1)
-    else:
+
+    def rows_on(machines: Any) -> Any:
+        if on == "ray":
+            check_precision(precision)
+            return machines.predicted(run, todo, tell_skipped, precision=precision, threads=threads or 1)
         machine = chosen_runtime(device, precision, threads)
         machine.place(model)
-        rows = predict.predicted(model, shape, todo, machine, tell_skipped)
-    with predict.table(out, overwrite) as write, display.counting("images classified", as_json) as tell:
+        return predict.predicted(model, shape, todo, machine, tell_skipped)
+
+    with (
+        chosen_machines(on, address, threads or 1, {"auto": None, "cpu": 0}.get(device, 1)) as machines,
+        contextlib.closing(rows_on(machines)) as rows,
+        predict.table(out, overwrite) as write,
+        display.counting("images classified", as_json) as tell,
+    ):
         for batch in predict.in_batches(rows):
             write(batch)
             counts.update(row["label"] for row in batch)
@@ -620,7 +629,8 @@ def check_precision(precision: str) -> None:
         raise unknown("precision", precision, PRECISIONS)
 
 
-def chosen_machines(on: str, address: str | None, cpus: int, gpus: float | None) -> Any:
+@contextlib.contextmanager
+def chosen_machines(on: str, address: str | None, cpus: int, gpus: float | None) -> Iterator[Any]:
     """Where runs go."""
     from afda.errors import unknown
     from afda.sweep import HERE
@@ -630,10 +640,16 @@ def chosen_machines(on: str, address: str | None, cpus: int, gpus: float | None)
     if on == "ray":
         from afda.cluster import Cluster
 
-        return Cluster(address, cpus, gpus)
-    if address is not None:
+        cluster = Cluster(address, cpus, gpus)
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints what it has to tell of lost machines
+            try:
+                yield cluster
+            finally:
+                cluster.leave()
+    elif address is not None:
         raise UserError("--address is that of a Ray cluster; add --on ray.")
-    return HERE
+    else:
+        yield HERE
 
 
 def stop_on_signals() -> threading.Event:

@@ -51,6 +51,9 @@ class Cluster:
         if not self.room(cpus):
             raise UserError(f"No machine of the cluster has {cpus} CPUs and {self.gpus:g} GPUs, as each run needs.")
 
+    def leave(self) -> None:
+        self.ray.shutdown()
+
     def room(self, cpus: int) -> int:
         machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         needs = [("CPU", cpus), ("GPU", self.gpus)]
@@ -238,7 +241,7 @@ def changed(path: Path, known: dict[str, tuple[int, int]], ended: bool = False) 
     found: Files = {}
     there = {inside.name for inside in path.iterdir() if inside.is_file() and not inside.name.startswith(".")}
     there -= {PREVIOUS} if ended else {PREVIOUS, "result.json"}
-    for name in sorted(there, key=lambda name: (name != "result.json", name != CHECKPOINT)):
+    for name in sorted(there, key=lambda name: (name != "result.json", name != CHECKPOINT, name)):
         with contextlib.suppress(FileNotFoundError):
             status = (path / name).stat()
             stamp = status.st_mtime_ns, status.st_size

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -145,7 +145,7 @@ def jobs(recipes: list[Recipe], folder: Path, data: str) -> list[Job]:
 
 def sweep(
     todo: list[Job], at_once: int | None = None, threads: int = 1, machines: Machines = HERE
-) -> Iterator[list[Job]]:
+) -> Generator[list[Job], None, None]:
     """Run all jobs, `at_once` at a time, and yield them whenever there may be news. Stopping it stops them.
 
     Every run has the same number of threads however many run at once, for that number decides the last bits.
