@@ -12,6 +12,11 @@ class RunFailed(Exception):
     """The run went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
 
 
+def in_short(error: BaseException) -> str:
+    """The first line of what an exception says, or what it is called."""
+    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """An error for a name that does not exist, with the nearest one that does."""
     known = sorted(known)
