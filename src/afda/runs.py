@@ -19,7 +19,7 @@ import torch
 
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
-from afda.run_files import FILES, is_line
+from afda.run_files import FILES, Held, is_line
 from afda.strict_json import parsed
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
@@ -55,7 +55,7 @@ class Run:
             if not (path := self.path / name).is_file():
                 raise ValueError("not a file")
             value = parsed(path.read_text(encoding="utf-8"))
-            FILES[name].model_validate(value)
+            FILES.get(name, Held).model_validate(value)
             return value
         except (OSError, ValueError):
             raise UserError(f"{self.path} has no readable {name}; is it the directory of a finished run?") from None

@@ -8,10 +8,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from afda.errors import RunFailed, UserError
+from afda.errors import RunFailed, UserError, in_short
 from afda.recipe import Recipe
 from afda.report import figures
 from afda.runs import Run, differences
+from afda.strict_json import parsed
 from afda.sweep import Job
 
 LABELLED = (2, 4, 8, 16, 32)
@@ -56,20 +57,24 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    storage = optuna.storages.RDBStorage(
-        f"sqlite:///{folder.resolve() / 'study.db'}",
-        heartbeat_interval=10,
-        # A trial whose process died is queued again; its run continues from its checkpoint.
-        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-    )
-    study = optuna.create_study(
-        study_name="afda",
-        storage=storage,
-        load_if_exists=True,
-        sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
-    )
-    before = study.user_attrs.get("recipe")
-    if before is not None and (changed := differences(Recipe.model_validate_json(before), recipe)):
+    try:
+        storage = optuna.storages.RDBStorage(
+            f"sqlite:///{folder.resolve() / 'study.db'}",
+            heartbeat_interval=10,
+            # A trial whose process died is queued again; its run continues from its checkpoint.
+            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+        )
+        study = optuna.create_study(
+            study_name="afda",
+            storage=storage,
+            load_if_exists=True,
+            sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
+        )
+        before = study.user_attrs.get("recipe")
+        earlier = None if before is None else Recipe.of(parsed(before))
+    except Exception as error:  # a damaged data base raises almost anything
+        raise UserError(f"{folder / 'study.db'} cannot be read ({in_short(error)}); choose another --out.") from error
+    if earlier is not None and (changed := differences(earlier, recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
     return study
