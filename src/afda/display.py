@@ -18,6 +18,7 @@ from afda.recipe import Recipe
 from afda.report import tables
 from afda.sweep import Job, seconds_left
 
+
 # Paths and names of classes may look like markup; they are shown as they are.
 # A file or a pipe has no width to keep to, and a table must not lose digits to one.
 class Screen(Console):

@@ -331,7 +331,8 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
             training.restore(state)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise RunFailed(
-                f"The checkpoint in {run.path} is of another training ({in_short(error)}); start again with --overwrite."
+                f"The checkpoint in {run.path} is of another training ({in_short(error)}); "
+                "start again with --overwrite."
             ) from None
     run.cut_log(training.step)
     return training

@@ -43,7 +43,7 @@ from afda.training import begin, prepared, train
 
 
 class Target(NamedTuple):
-    """`read` is given a folder of its own and the content of a file; `seeds` are contents that are as they should be."""
+    """`read` is given a folder of its own and the content of a file; `seeds` are contents to begin with."""
 
     seeds: Callable[[], list[bytes]]
     read: Callable[[Path, bytes], object]
@@ -266,11 +266,24 @@ def list_of_images(folder: Path, content: bytes) -> object:
 @cache
 def recipe_of_tiny() -> Recipe:
     return recipe("own-images", load(str(tiny()))).with_settings(
-        ["steps=4", "net=mlp", "net.hidden=8", "net.features=4", "align.hidden=4", "labelled_batch=2", "unlabelled_batch=2"]
+        [
+            "steps=4",
+            "net=mlp",
+            "net.hidden=8",
+            "net.features=4",
+            "align.hidden=4",
+            "labelled_batch=2",
+            "unlabelled_batch=2",
+        ]
     )
 
 
-@target(lambda: [recipe_of_tiny().to_json().encode(), recipe_of_tiny().with_settings(["align=none", "method=supervised", "statistics=labelled"]).to_json().encode()])
+def recipes() -> list[bytes]:
+    plain = ["align=none", "method=supervised", "statistics=labelled"]
+    return [made.to_json().encode() for made in (recipe_of_tiny(), recipe_of_tiny().with_settings(plain))]
+
+
+@target(recipes)
 def recipe_json(folder: Path, content: bytes) -> object:
     made = Recipe.read(written(folder / "recipe.json", content))
     assert Recipe.of(json.loads(made.to_json())) == made
@@ -411,8 +424,9 @@ def cached(name: str) -> tuple[Path, bytes]:
 
 
 def from_cache(folder: Path, name: str, content: bytes) -> object:
+    place, _ = cached(name)
     shutil.copytree(tiny().parent / "cache", folder / "cache")
-    written(folder / "cache" / cached(name)[0], content)
+    written(folder / "cache" / place, content)
     with mock.patch.dict("os.environ", AFDA_CACHE=str(folder / "cache")):
         return load_images(pictures())
 

@@ -19,7 +19,8 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.syml
 
 def try_one(name: str, content: bytes) -> str:
     """What became of it: read or refused. Anything else is raised."""
-    finished()  # made before anything is watched
+    finished()
+    TARGETS[name].seeds()  # made before anything is watched
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afda-fuzz-"))).resolve()
         stack.enter_context(warnings.catch_warnings())
@@ -30,14 +31,13 @@ def try_one(name: str, content: bytes) -> str:
             TARGETS[name].read(place, content)
             outcome = "read"
         except (UserError, RunFailed, *DAMAGE) as error:
-            assert str(error).strip(), "it says nothing"
-            assert len(str(error).splitlines()) == 1, f"it says more than a sentence: {error}"
-            outcome = "refused"
+            outcome = str(error)
         finally:
             seen = WATCHED.pop("seen")
             WATCHED.clear()
+        assert len(outcome.splitlines()) == 1, f"not a sentence: {outcome}"
         assert not seen, f"reading {name} did this: {seen}"
-    return outcome
+    return outcome if outcome == "read" else "refused"
 
 
 WATCHED: dict = {}
@@ -51,7 +51,7 @@ def watch(event: str, arguments: tuple) -> None:
     if event in RUNS:
         seen.append((event, str(arguments)[:200]))
     elif event == "open":
-        path, mode, flags = arguments
+        path, _, flags = arguments
         if isinstance(path, str | bytes | os.PathLike) and (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             outside(seen, event, path)
     elif event in CHANGES:

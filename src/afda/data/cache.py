@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class Stamp(NamedTuple):
-    """Path, size, and when the content and the permissions were last changed: by these a file is taken to be the same."""
+    """Path, size, and when content and permissions were last changed: by these a file is taken to be the same."""
 
     path: str
     size: int

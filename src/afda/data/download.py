@@ -94,16 +94,13 @@ def fetch(wanted: Sequence[Remote], folder: Path, *elsewhere: Path) -> Fetched:
     return Fetched(paths, files, tuple(notes))
 
 
-class Bounded:
-    """An open file that is never asked for much at once: tarfile reads a header of any size that an archive claims."""
+class Bounded(gzip.GzipFile):
+    """A file that is never asked for much at once: tarfile reads a header of any size that an archive claims."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.seek, self.tell, self.close, self._read = file.seek, file.tell, file.close, file.read
-
-    def read(self, size: int) -> bytes:
-        if size > 4 * CHUNK:
-            raise tarfile.TarError(f"it has a header of {size:,} bytes")
-        return self._read(size)
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= 4 * CHUNK:
+            raise tarfile.TarError(f"it has a header of {size} bytes")
+        return super().read(size)
 
 
 def unpack(archive: Path, folder: Path, names: Collection[str], limit: int = LARGEST_MEMBER) -> None:
@@ -111,7 +108,7 @@ def unpack(archive: Path, folder: Path, names: Collection[str], limit: int = LAR
     left = set(names)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with gzip.open(archive) as content, tarfile.open(fileobj=Bounded(content), mode="r:") as tar:
+        with Bounded(archive) as content, tarfile.open(fileobj=content, mode="r:") as tar:
             while left and (member := tar.next()):
                 if member.offset_data + member.size > LARGEST_ARCHIVE:
                     raise tarfile.TarError(f"it unpacks to more than {LARGEST_ARCHIVE:,} bytes")
