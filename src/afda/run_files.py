@@ -24,11 +24,8 @@ class OfInputs(Held):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         shape = self.shape or [1]
-        if (
-            len(shape) not in (1, 3)
-            or (len(shape) == 3 and shape[0] not in (1, 3, 4))
-            or math.prod(shape) > MOST_VALUES
-        ):
+        odd = len(shape) not in (1, 3) or (len(shape) == 3 and shape[0] not in (1, 3, 4))
+        if odd or math.prod(shape) > MOST_VALUES:
             raise ValueError("it has an impossible shape")
         return self
 

@@ -111,9 +111,8 @@ class Run:
             if hashlib.sha256(content[32:]).digest() == content[:32]:
                 if path.name == PREVIOUS:  # a damaged one must not push this out when the next is written
                     (self.path / CHECKPOINT).unlink(missing_ok=True)
-                with contextlib.suppress(
-                    Exception
-                ):  # on a file that only looks whole, zipfile and torch raise anything
+                # zipfile and torch raise almost anything on what only looks whole
+                with contextlib.suppress(Exception):
                     return unpacked(content[32:])
         if found:
             raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")

@@ -1,5 +1,7 @@
 """Whatever a file holds, its reader returns or says what is wrong in one sentence. `make fuzz` tries for longer."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from mutations import damaged
 from targets import TARGETS
 from trying import try_one
 
-QUICK, LONG = 20, 2000
+QUICK, LONG = 15, int(os.environ.get("AFDA_INPUTS", "2000"))
 EVERY = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False)
 
 
