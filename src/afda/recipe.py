@@ -1,5 +1,6 @@
 """A Recipe: everything that decides the outcome of a run, and nothing about the machine it runs on."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -122,7 +123,8 @@ class Recipe(Value):
         return step // self.progress_every * self.progress_every / self.steps
 
     def to_json(self) -> str:
-        return self.model_dump_json(indent=2) + "\n"
+        # Not by pydantic, which refuses the name of a folder that is not in UTF-8.
+        return json.dumps(self.model_dump(), indent=2) + "\n"
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Recipe":

@@ -28,6 +28,7 @@ from afda.errors import RunFailed, UserError, printable
 from afda.findings import findings
 from afda.inference import load_model
 from afda.predict import items, predicted
+from afda.recipe import Recipe
 from afda.runs import Run, unpacked
 from afda.runtime import runtime
 from afda.training import begin
@@ -217,6 +218,14 @@ def test_what_can_be_done_without_is_left_out(name, content):
 def test_a_setting_that_is_nested_too_deeply():
     with pytest.raises(UserError, match="is not valid"):
         targets.recipe_of_tiny().with_settings([f"seed={DEEP.decode()}"])
+
+
+def test_names_in_a_recipe_that_no_line_can_hold():
+    """A folder need not be named in UTF-8, and a field may be called anything."""
+    made = Recipe.of(targets.recipe_of_tiny().model_dump() | {"data": "\udcff"})
+    assert Recipe.of(json.loads(made.to_json())) == made
+    with pytest.raises(UserError, match=r"^The recipe is not valid: .{1,200}$"):
+        Recipe.of({"data": "x", "\u2028\n": 1, **made.model_dump()})
 
 
 @pytest.mark.parametrize(
