@@ -1,4 +1,4 @@
-.PHONY: demo test browser lint slow soak clean
+.PHONY: demo test browser lint slow soak fuzz clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -25,6 +25,12 @@ slow: .venv/installed
 
 soak: .venv/installed
 	$(BIN)/pytest -m soak
+
+# SECONDS per reader and TARGET, the reader, are what one likes; atheris does not build everywhere, so it stands apart.
+SECONDS ?= 60
+fuzz: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[fuzz]" || true
+	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(TARGET)
 
 # Everything is pinned: an unpinned torch may arrive as a CUDA build of several gigabytes.
 .venv/installed: pyproject.toml constraints.txt

@@ -10,12 +10,13 @@ import pytest
 import afda
 
 ROOMS = (
-    {"errors"},
+    {"errors", "strict_json"},
     {"choices", "paper", "report", "processes"},
     {"losses", "ramps", "measures", "classifier"},
     {"align", "nets", "data", "methods"},
     {"recipe"},
     {"recipes"},
+    {"run_files"},
     {"runs", "runtime", "inference", "results", "alarms"},
     {"algorithm"},
     {"training"},

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer
 
-from afda.errors import UserError, unknown
+from afda.errors import UserError, printable, unknown
 
 KINDS = {"methods": "method", "nets": "net", "align": "alignment", "data.sets": "data set"}
 
@@ -86,4 +86,4 @@ def first_problem(error: ValidationError) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     given = f", not {problem['input']!r}" if isinstance(problem["input"], str | int | float) else ""
-    return f"{place}: {message}{given}" if place else message
+    return printable(f"{place}: {message}{given}" if place else message)

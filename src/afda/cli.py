@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from afda.errors import RunFailed, UserError
+from afda.errors import RunFailed, UserError, printable
 
 app = typer.Typer(
     name="afda",
@@ -543,7 +543,7 @@ def report(
 
     machine = chosen_runtime(device, "float32", threads)
     with display.err.status("reading") as status:
-        files = write(runs, machine, out, overwrite=overwrite, tell=status.update)
+        files = write(runs, machine, out, overwrite=overwrite, tell=lambda text: status.update(display.shown(text)))
     if as_json:
         print_json({"report": str(files[0]), "files": [str(f) for f in files]})
     else:
@@ -692,5 +692,5 @@ def main() -> None:
 
 
 def fail(code: int, message: object) -> None:
-    print(f"afda: {message}", file=sys.stderr)
+    print(f"afda: {printable(str(message))}", file=sys.stderr)
     sys.exit(code)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afda.data.images import DataSet
+from afda.errors import printable
 from afda.recipe import Recipe
 from afda.report import tables
 from afda.sweep import Job, seconds_left
@@ -20,10 +21,23 @@ from afda.sweep import Job, seconds_left
 if TYPE_CHECKING:
     from afda.bench import Row, Task
 
+
 # Paths and names of classes may look like markup; they are shown as they are.
 # A file or a pipe has no width to keep to, and a table must not lose digits to one.
-out = Console(soft_wrap=True, markup=False, emoji=False, width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+class Screen(Console):
+    """Nor may they move the cursor or colour what follows."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+
+def shown(text: str) -> Text:
+    """For a place that would read a plain text as markup."""
+    return Text(printable(text))
+
+
+out = Screen(soft_wrap=True, markup=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+err = Screen(stderr=True, soft_wrap=True, markup=False, emoji=False)
 
 
 BAR = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -195,7 +209,7 @@ def evaluation_table(result: dict[str, Any]) -> Table:
     table.add_column("class")
     table.add_column("error", justify="right")
     for name, error in result["class_errors"].items():
-        table.add_row(Text(name), percent(error))
+        table.add_row(name, percent(error))
     table.add_section()
     table.add_row("all", percent(result["error"]))
     return table
@@ -240,7 +254,7 @@ def bound_words(bound: dict[str, float]) -> str:
 
 def complain(message: str) -> None:
     """One sentence on stderr."""
-    print(f"afda: {message}", file=sys.stderr)
+    print(f"afda: {printable(message)}", file=sys.stderr)
 
 
 def check_files(files: dict[str, Any]) -> None:
@@ -262,7 +276,7 @@ def check_result(found: dict[str, Any]) -> None:
         table.add_column(column, justify="left" if column == "class" else "right")
     names = list(found["classes"]["labelled"])
     for name in names[:MOST_CLASSES]:
-        table.add_row(Text(name), *(str(found["classes"][kind][name]) for kind in ("labelled", "validation", "test")))
+        table.add_row(name, *(str(found["classes"][kind][name]) for kind in ("labelled", "validation", "test")))
     if len(names) > MOST_CLASSES:
         table.add_row(f"and {len(names) - MOST_CLASSES} more")
     out.print(table)

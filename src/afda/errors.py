@@ -1,6 +1,7 @@
 """The two ways a command can fail: the user's mistake and the run's."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -14,6 +15,20 @@ class InUse(UserError):
 
 class RunFailed(Exception):
     """The run went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
+
+
+def in_short(error: BaseException) -> str:
+    """The first line of what an exception says, or what it is called."""
+    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
+
+
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What moves the cursor, ends a line, turns text round, or is no character."""
+
+
+def printable(text: str) -> str:
+    """The text with control characters written out: names of files and classes come from anywhere."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

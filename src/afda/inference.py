@@ -14,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from afda.choices import pick
 from afda.classifier import BatchNorm, Classifier, Output
 from afda.data.normalise import Normaliser
-from afda.errors import UserError
+from afda.errors import UserError, in_short
 from afda.recipe import Recipe
 from afda.runs import Run
 from afda.runtime import Runtime
@@ -159,22 +159,54 @@ def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
     """The model in a run's directory, and the shape of its input."""
     if (path / "recipe.json").exists() and not Run(path).finished:
         raise UserError(f"The run in {path} is not finished; continue it with --resume.")
-    card: dict[str, Any] = Run(path).read_json("model.json")
+    card = Run(path).read_json("model.json")
+    classes, shape = tuple(card["classes"]), tuple(card["shape"])
+    tensors = read_tensors(path / "model.safetensors", card.get("sha256"))
     try:
-        classes, shape = tuple(map(str, card["classes"])), tuple(map(int, card["shape"]))
-        classifier = pick("nets", card["net"]).build(shape, len(classes))
-        content = (path / "model.safetensors").read_bytes()
-        if card.get("sha256", checksum := hashlib.sha256(content).hexdigest()) != checksum:
-            raise ValueError("model.safetensors is damaged: its checksum is not that in model.json")
-        tensors = load(content)
+        # On no device: the card may claim any size, and only what is in the other file takes memory.
+        with torch.device("meta"):
+            classifier = pick("nets", card["net"]).build(shape, len(classes))
         normaliser = {k.removeprefix("normaliser."): v for k, v in tensors.items() if k.startswith("normaliser.")}
         model = Model(Normaliser.of(normaliser), classifier, classes)
         if "familiar.limit" in tensors:
             model.familiar = Familiar(*(tensors[f"familiar.{k}"] for k in ("means", "whitening", "limit")))
-        model.load_state_dict(tensors)
+        kinds = {name: held.dtype for name, held in model.state_dict().items()}
+        model.load_state_dict({k: v.to(kinds.get(k, v.dtype)) for k, v in tensors.items()}, assign=True)
         model.temperature = float(card.get("temperature", 1.0))
-        if not 0 < model.temperature < float("inf"):
-            raise ValueError("its temperature is not a positive number")
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise UserError(f"The model in {path} cannot be read ({str(error).splitlines()[0]}).") from None
-    return model.eval(), shape
+        refuse_misfits(model.eval(), shape)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(f"The model in {path} cannot be read ({in_short(error)}).") from None
+    return model, shape
+
+
+def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
+    """The tensors in a safetensors file, all of finite numbers; its checksum must be this one, if one is given."""
+    try:
+        if not path.is_file():
+            raise ValueError("there is no such file")
+        content = path.read_bytes()
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            raise ValueError("it is damaged: its checksum is not that in model.json")
+        tensors = load(content)
+        if not all(bool(torch.isfinite(held.float()).all()) for held in tensors.values()):
+            raise ValueError("it has weights that are not finite numbers")
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{path} cannot be read as a model ({in_short(error)}).") from None
+    return tensors
+
+
+@torch.inference_mode()
+def refuse_misfits(model: Model, shape: tuple[int, ...]) -> None:
+    """Pass no images at all through the model: that takes neither time nor memory, but every shape must fit."""
+    output = model(torch.zeros(0, *shape))
+    told = [output.logits] if model.familiar is None else [output.logits, model.familiar.unlike(output.features)]
+    if [tuple(t.shape) for t in told] != [(0, len(model.classes)), (0,)][: len(told)]:
+        raise ValueError("its parts do not fit together")
+
+
+def answers(model: Model, logits: Tensor) -> Tensor:
+    """The model's probabilities, if its outputs are numbers at all: weights can be finite and still overflow."""
+    probabilities = model.probabilities(logits)
+    if not torch.isfinite(probabilities).all():
+        raise UserError("The model gives no finite numbers for some images, so it cannot be used; train it again.")
+    return probabilities

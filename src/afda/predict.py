@@ -16,7 +16,7 @@ from afda.data.cache import in_parallel
 from afda.data.decode import Unreadable, is_image, pixels
 from afda.data.files import TABLES, below, images_below, rows_of
 from afda.errors import UserError
-from afda.inference import Model, folded, outputs
+from afda.inference import Model, answers, folded, outputs
 from afda.runs import full_disk_explained
 from afda.runtime import Runtime
 
@@ -92,7 +92,7 @@ def predicted(
         if not good:
             continue
         result = outputs(ready, torch.from_numpy(np.stack([image for _, image in good])), runtime, batch=BATCH)
-        probabilities = model.probabilities(result.logits)
+        probabilities = answers(model, result.logits)
         confidence, best = probabilities.max(dim=1)
         unlike = model.familiar.unlike(result.features) if model.familiar is not None else None
         for i, ((name, _), shares) in enumerate(zip(good, probabilities.tolist(), strict=True)):

@@ -13,6 +13,7 @@ from afda.classifier import Net
 from afda.data.images import Preparation
 from afda.errors import UserError, unknown
 from afda.methods import Method
+from afda.strict_json import parsed
 
 ANet = Annotated[SerializeAsAny[Net], BeforeValidator(lambda value: pick("nets", value))]
 AMethod = Annotated[SerializeAsAny[Method], BeforeValidator(lambda value: pick("methods", value))]
@@ -68,9 +69,9 @@ class Recipe(Value):
     method: tuple[AMethod, ...] = Field(description="the methods whose terms are added up", min_length=1)
     align: AnAlign = Field(None, description="how features are aligned, if at all")
 
-    steps: int = Field(ge=1, description="number of updates")
-    labelled_batch: int = Field(16, ge=2, description="labelled images per update")
-    unlabelled_batch: int = Field(84, ge=2, description="unlabelled images per update")
+    steps: int = Field(ge=1, le=10**9, description="number of updates")
+    labelled_batch: int = Field(16, ge=2, le=100_000, description="labelled images per update")
+    unlabelled_batch: int = Field(84, ge=2, le=100_000, description="unlabelled images per update")
     optimisation: Optimisation = Optimisation()
 
     batchnorm: Literal["apart", "together"] = Field(
@@ -122,7 +123,8 @@ class Recipe(Value):
         return step // self.progress_every * self.progress_every / self.steps
 
     def to_json(self) -> str:
-        return self.model_dump_json(indent=2) + "\n"
+        # Not by pydantic, which refuses the name of a folder that is not in UTF-8.
+        return json.dumps(self.model_dump(), indent=2) + "\n"
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Recipe":
@@ -135,7 +137,7 @@ class Recipe(Value):
     @classmethod
     def read(cls, path: Path) -> "Recipe":
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
+            fields = parsed(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read as a recipe: {error}.") from None
         if not isinstance(fields, dict):
@@ -150,7 +152,7 @@ class Recipe(Value):
             if not equals:
                 raise UserError(f"--set takes path=value, such as steps=2000, not {setting!r}.")
             try:
-                value = json.loads(text)
+                value = parsed(text)
             except ValueError:
                 value = text
             put(fields, path.strip(), value)

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from afda.classifier import Output
 from afda.data.images import DataSet, Images
 from afda.data.split import Split
-from afda.inference import Familiar, Model, outputs
+from afda.inference import Familiar, Model, outputs, read_tensors
 from afda.measures import best_temperature, class_errors, confusion, error_rate, mmd2, risk_bound
 from afda.methods import joined
 from afda.recipe import Recipe
@@ -103,7 +102,7 @@ def test_curve(model: Model, run: Run, data: DataSet, runtime: Runtime) -> dict[
     of_snapshot.familiar = None  # snapshots have none
     found = {}
     for path in run.path.glob(f"{SNAPSHOT}*.safetensors"):
-        of_snapshot.load_state_dict(load_file(path))
+        of_snapshot.load_state_dict(read_tensors(path))
         predicted = outputs(of_snapshot, data.test.x, runtime).logits.argmax(dim=1)
         found[int(path.stem.removeprefix(SNAPSHOT))] = error_rate(predicted, data.test.y)
     return {str(step): found[step] for step in sorted(found)}

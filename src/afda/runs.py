@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ import torch
 
 from afda.errors import InUse, RunFailed, UserError
 from afda.recipe import Recipe
+from afda.run_files import FILES, Held, is_line
+from afda.strict_json import parsed
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 SNAPSHOT = "snapshot-"
@@ -53,7 +56,11 @@ class Run:
 
     def read_json(self, name: str) -> dict[str, Any]:
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            if not (path := self.path / name).is_file():
+                raise ValueError("not a file")
+            value = parsed(path.read_text(encoding="utf-8"))
+            FILES.get(name, Held).model_validate(value)
+            return value
         except (OSError, ValueError):
             raise UserError(f"{self.path} has no readable {name}; is it the directory of a finished run?") from None
 
@@ -112,7 +119,9 @@ class Run:
                 if whole and path != found[0]:  # a damaged one must not push this out when the next is written
                     found[0].unlink()
             if whole:
-                return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
+                # zipfile and torch raise almost anything on what only looks whole
+                with contextlib.suppress(Exception):
+                    return unpacked(content[32:])
         if found:
             raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
         return None
@@ -174,6 +183,14 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     return run
 
 
+def unpacked(content: bytes) -> Any:
+    """What `torch.save` wrote. Nothing in it is executed, and it takes no more memory than the file is large."""
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        if sum(member.file_size for member in file.infolist()) > len(content):
+            raise ValueError("it is compressed, which torch.save does not do")
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
 def contents(path: Path) -> list[Path]:
     """What is in a directory, but for the lock and what a killed process left half-written: they begin with a dot."""
     return [inside for inside in path.iterdir() if not inside.name.startswith(".")]
@@ -224,9 +241,8 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def whole_lines(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict) and isinstance(found.get("step"), int):
-                yield found
+            if is_line(value := parsed(line)):
+                yield value
 
 
 def sync(folder: Path) -> None:

@@ -102,3 +102,8 @@ def keep_freed_memory() -> None:
             mallopt(mmap_max, 0)
             mallopt(trim_threshold, 2**31 - 1)
             mallopt(top_pad, 2**26)
+
+
+def memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

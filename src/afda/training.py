@@ -26,12 +26,12 @@ from afda.data.images import DataSet
 from afda.data.normalise import Normaliser, fitted
 from afda.data.sampling import draw
 from afda.data.split import Split, split
-from afda.errors import RunFailed, UserError
+from afda.errors import RunFailed, UserError, in_short
 from afda.inference import Model, model_bytes, save_model
 from afda.methods import Batch, Nets
 from afda.recipe import Recipe
 from afda.runs import SNAPSHOT, WORKING_FILES, Run, as_csv, open_run
-from afda.runtime import Runtime, runtime
+from afda.runtime import Runtime, memory, runtime
 
 CHECKPOINT_SECONDS = float(os.environ.get("AFDA_CHECKPOINT_SECONDS", "60"))
 """Between checkpoints: the most that is lost."""
@@ -207,10 +207,14 @@ def built(recipe: Recipe, data: DataSet) -> Classifier:
     """The net with fresh weights; one that cannot take these inputs says so now."""
     shape = data.train.shape
     try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            size = sum(p.numel() for p in recipe.net.build(shape, len(data.classes)).parameters())
+        if 16 * size > memory():  # in float32: weights, gradients and what Adam keeps of them
+            raise UserError(f"The net {recipe.net.name()} has {size:,} weights, too many for this machine's memory.")
         net = recipe.net.build(shape, len(data.classes)).eval()
         with torch.no_grad():
             net(torch.zeros(1, *shape))
-    except (RuntimeError, ValueError):
+    except (ArithmeticError, RuntimeError, ValueError):
         raise UserError(
             f"The net {recipe.net.name()} cannot take inputs of shape {shape}; choose another --net, such as mlp."
         ) from None
@@ -371,7 +375,15 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
         before = run.read_json("environment.json")
         if before.get("precision") != machine["precision"]:
             raise UserError(f"{run.path} was begun in {before.get('precision')}; continue it with that --precision.")
-        training.restore(state)
+        try:
+            if not 0 <= state["step"] <= training.recipe.steps or not 0 <= state["seconds"] < math.inf:
+                raise ValueError("it is of no step of this training")
+            training.restore(state)
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise RunFailed(
+                f"The checkpoint in {run.path} is of another training ({in_short(error)}); "
+                "start again with --overwrite."
+            ) from None
     run.cut_log(training.step)
     return training
 

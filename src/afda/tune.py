@@ -16,6 +16,7 @@ from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
 from afda.runs import Run, differences, full_disk_explained
+from afda.strict_json import parsed
 from afda.sweep import HERE, Job, Machines
 
 LABELLED = (2, 4, 8, 16, 32)
@@ -74,7 +75,7 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
             sampler=optuna.samplers.GridSampler(grid(recipe), seed=0),
         )
     before = study.user_attrs.get("recipe")
-    if before is not None and (changed := differences(Recipe.model_validate_json(before), recipe)):
+    if before is not None and (changed := differences(Recipe.of(parsed(before)), recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
     with full_disk_explained(folder):

@@ -17,7 +17,7 @@ class Adversarial(Align):
         "minimax",
         description="f's loss: as in Eq. 4; with d's labels swapped; as in Eq. 4 but moving unlabelled features only",
     )
-    hidden: int = Field(1024, gt=0, description="units of each of d's two hidden layers")
+    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
     learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
 
     def build(self, features: int) -> "AdversarialAlignment":

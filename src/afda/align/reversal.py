@@ -14,7 +14,7 @@ from afda.align.adversarial import discriminator
 class Reversal(Align):
     """Gradient reversal: d and f are trained at once, the gradient changing its sign between them."""
 
-    hidden: int = Field(1024, gt=0, description="units of each of d's two hidden layers")
+    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
 
     def build(self, features: int) -> "ReversalAlignment":
         return ReversalAlignment(features, hidden=self.hidden)

@@ -66,4 +66,4 @@ def load(
 def load_again(environment: dict[str, Any], **options: Any) -> "DataSet":
     """The data set of a run, as its environment.json describes it."""
     shape, more = environment.get("shape"), environment.get("more_labels") or ()
-    return load(str(environment["source"]), shape=tuple(shape) if shape else None, more_labels=more, **options)
+    return load(environment.get("source", ""), shape=tuple(shape) if shape else None, more_labels=more, **options)

@@ -1,5 +1,7 @@
 """The user's own data, as numpy arrays or as an .npz file of them."""
 
+import sys
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,8 @@ from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
 KEYS = ("x", "y", "x_test", "y_test", "x_val", "y_val", "classes")
+MOST_UNPACKED, MOST_TIMES = 1 << 30, 100
+"""A file may unpack to so many bytes, or to so many times its own size; a few kilobytes can claim to be gigabytes."""
 NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED, str(UNLABELLED): UNLABELLED}
 
 
@@ -80,14 +84,25 @@ def from_arrays(
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(member.file_size for member in packed.infolist())
+        if size > max(MOST_UNPACKED, MOST_TIMES * path.stat().st_size):
+            raise MemoryError
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return {key: held[key] for key in KEYS if key in held.files}
+            return {key: valid(held[key]) for key in KEYS if key in held.files}
     except MemoryError as error:
         raise UserError(f"{path} does not fit into memory; give a smaller file.") from error
     except Exception as error:  # on a damaged file zipfile and numpy raise almost anything
         raise UserError(
             f"{path} is not a readable .npz file of plain arrays; save it with np.savez(path, x=images, y=labels)."
         ) from error
+
+
+def valid(array: np.ndarray) -> np.ndarray:
+    """The array, unless it claims to hold text where there are only numbers that are no letters."""
+    if array.dtype.kind == "U" and (array.reshape(-1).view(np.uint32) > sys.maxunicode).any():
+        raise ValueError("not text")
+    return array
 
 
 def pixels(x: Any, key: str) -> Tensor:

@@ -8,6 +8,7 @@ copied from an earlier cache instead of being decoded again.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ import numpy as np
 
 from afda.data.decode import Header, Unreadable, header, pixels
 from afda.errors import UserError
+from afda.strict_json import parsed
 
 FORMAT = 1
 KEPT = 3
@@ -35,11 +37,18 @@ DEAD_AFTER = 86400.0
 
 Progress = Callable[[int, int], None]
 """Told how many of how many files are done."""
-Stamp = tuple[str, int, int, int]
-"""Path, size, and when the content and the permissions were last changed: by these a file is taken to be the same."""
 Shape = tuple[int, int, int]
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Stamp(NamedTuple):
+    """Path, size, and when content and permissions were last changed: by these a file is taken to be the same."""
+
+    path: str
+    size: int
+    changed: int
+    permitted: int
 
 
 class Row(NamedTuple):
@@ -53,7 +62,7 @@ class Row(NamedTuple):
 
     @property
     def stamp(self) -> Stamp:
-        return self.path, self.size, self.changed, self.permitted
+        return Stamp(self.path, self.size, self.changed, self.permitted)
 
 
 @dataclass(frozen=True)
@@ -74,13 +83,12 @@ def cache_folder() -> Path:
 def headers(root: Path, paths: list[str]) -> dict[str, Header | str]:
     """The size and mode of each image, or why it cannot be read; read once, as long as a file does not change."""
     place = place_of(root)
-    known = {tuple(stamp): told for stamp, told in read_json(place / "headers.json", [])}
+    known = known_headers(place / "headers.json")
     stamps, problems = stamped(root, paths)
 
     def told(stamp: Stamp) -> Header | str:
-        with contextlib.suppress(KeyError, TypeError):
-            found = known[stamp]
-            return found if isinstance(found, str) else Header(*found)
+        if (found := known.get(stamp)) is not None:
+            return found
         try:
             return header(root / stamp[0])
         except Unreadable as problem:
@@ -97,22 +105,32 @@ def headers(root: Path, paths: list[str]) -> dict[str, Header | str]:
     return dict(problems) | {stamp[0]: h for stamp, h in zip(stamps, found, strict=True)}
 
 
+def known_headers(path: Path) -> dict[Stamp, Header | str]:
+    """What an earlier look at the files has found; nothing if it cannot be trusted."""
+    try:
+        pairs = [(made(Stamp, stamp), told) for stamp, told in read_json(path, [])]
+        found = {stamp: told if isinstance(told, str) else made(Header, told) for stamp, told in pairs}
+        return found if all(h.width > 0 < h.height for h in found.values() if isinstance(h, Header)) else {}
+    except (TypeError, ValueError):
+        return {}
+
+
 def decoded(root: Path, paths: list[str], shape: Shape, progress: Progress | None = None) -> Decoded:
     """The images at these paths, from the cache if it has them."""
     stamps, problems = stamped(root, paths)
     place = place_of(root)
     name = hashlib.sha256(json.dumps([FORMAT, shape, stamps]).encode()).hexdigest()[:32]
     target = place / f"{'x'.join(map(str, shape))}-{name}"
-    if (there := opened(target)) is None:
+    if (there := opened(target, shape, stamps)) is None:
         with writable(place):
             place.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=".part-", dir=place))
             try:
                 fill(aside, root, stamps, shape, earlier(place, shape), progress)
-                put(aside, target)
+                put(aside, target, shape, stamps)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
-            there = opened(target)
+            there = opened(target, shape, stamps)
             dead = [part for part in place.glob(".part-*") if time.time() + age(part) > DEAD_AFTER]
             for old in (*dead, *sorted(place.glob("*x*-*"), key=age)[KEPT:]):
                 shutil.rmtree(old, ignore_errors=True)
@@ -121,12 +139,12 @@ def decoded(root: Path, paths: list[str], shape: Shape, progress: Progress | Non
     return Decoded(there.x, there.rows, (*problems, *there.skipped))
 
 
-def put(aside: Path, target: Path) -> None:
+def put(aside: Path, target: Path, shape: Shape, stamps: list[Stamp]) -> None:
     """Give a whole cache its name; what another process has put there meanwhile is as good, unless it is damaged."""
     try:
         os.rename(aside, target)
     except OSError:
-        if opened(target) is None:
+        if opened(target, shape, stamps) is None:
             os.rename(target, aside.with_name(f"{aside.name}-damaged"))
             shutil.rmtree(aside.with_name(f"{aside.name}-damaged"), ignore_errors=True)
             os.rename(aside, target)
@@ -162,16 +180,20 @@ def fill(
     write_json(folder / "about.json", {"shape": shape, "rows": rows, "skipped": skipped})
 
 
-def opened(folder: Path) -> Decoded | None:
-    """A cache that is whole, memory-mapped."""
+def opened(folder: Path, shape: Shape, stamps: list[Stamp] | None = None) -> Decoded | None:
+    """A cache of this shape, and of these files if they are given, that is whole; memory-mapped."""
     about = read_json(folder / "about.json", None)
     try:
-        rows = tuple(Row(*row) for row in about["rows"])
-        shape = (len(rows), *about["shape"])
-        x = np.memmap(folder / "pixels", np.uint8, "r", shape=shape) if rows else np.zeros(shape, np.uint8)
+        rows = tuple(made(Row, row) for row in about["rows"])
+        size = (len(rows), *shape)
+        whole = (folder / "pixels").stat().st_size == math.prod(size) and tuple(about["shape"]) == shape
+        told = sorted([row.path for row in rows] + [path for path, _ in about["skipped"]])
+        if not whole or (stamps is not None and told != sorted(path for path, *_ in stamps)):
+            return None
+        x = np.memmap(folder / "pixels", np.uint8, "r", shape=size) if rows else np.zeros(size, np.uint8)
         with contextlib.suppress(OSError):  # somebody else's cache may be read only
             os.utime(folder)
-        return Decoded(x, rows, tuple((path, reason) for path, reason in about["skipped"]))
+        return Decoded(x, rows, tuple((path, str(reason)) for path, reason in about["skipped"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -179,7 +201,7 @@ def opened(folder: Path) -> Decoded | None:
 def earlier(place: Path, shape: Shape) -> Decoded | None:
     """The newest cache of the same folder at the same shape."""
     for folder in sorted(place.glob(f"{'x'.join(map(str, shape))}-*"), key=age):
-        if (found := opened(folder)) is not None:
+        if (found := opened(folder, shape)) is not None:
             return found
     return None
 
@@ -200,7 +222,7 @@ def stamped(root: Path, paths: Iterable[str]) -> tuple[list[Stamp], list[tuple[s
     for path in paths:
         try:
             stat = os.stat(root / path)
-            stamps.append((path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+            stamps.append(Stamp(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             problems.append((path, "there is no such file" if isinstance(error, FileNotFoundError) else reason))
@@ -221,9 +243,17 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
             yield waiting.popleft().result()
 
 
+def made(kind: Callable[..., T], values: Iterable[Any]) -> T:
+    """A named tuple whose fields are of the types that they should be, or a TypeError."""
+    found: Any = kind(*values)
+    if [type(value) for value in found] != list(found.__annotations__.values()):
+        raise TypeError(f"not a {type(found).__name__}")
+    return found
+
+
 def read_json(path: Path, otherwise: Any) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        return parsed(path.read_text(encoding="utf-8", errors="surrogateescape"))
     except (OSError, ValueError):
         return otherwise
 

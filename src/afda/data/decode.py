@@ -1,10 +1,15 @@
 """One image file to pixels of a given shape: any mode and orientation, and nothing that explodes."""
 
+import os
+import stat
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from afda.errors import in_short
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
@@ -63,9 +68,20 @@ def pixels(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
     return np.asarray(plain).reshape(height, width, channels).transpose(2, 0, 1)
 
 
+@cache
+def formats() -> list[str]:
+    """Those of SUFFIXES. Pillow knows more, among them PostScript, for which it runs a program."""
+    Image.init()
+    return sorted({Image.EXTENSION[suffix] for suffix in SUFFIXES if suffix in Image.EXTENSION} & Image.OPEN.keys())
+
+
 def opened(path: Path) -> Image.Image:
     try:
-        image = Image.open(path)
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe could be waited for without end
+            raise Unreadable("not a file")
+        image = Image.open(path, formats=formats())
+    except Unreadable:
+        raise
     except UnidentifiedImageError:
         raise Unreadable("not an image") from None
     except Image.DecompressionBombError:
@@ -108,8 +124,3 @@ def in_eight_bits(image: Image.Image, mode: str) -> Image.Image:
     if image.mode in ("LAB", "HSV"):
         image = image.convert("RGB")
     return image if image.mode == mode else image.convert(mode)
-
-
-def in_short(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]

@@ -1,5 +1,6 @@
 """Files of published data sets: found in the user's data folder, or fetched into it once and checked."""
 
+import gzip
 import hashlib
 import os
 import sys
@@ -8,18 +9,19 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from typing import IO, BinaryIO, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from afda.errors import UserError
+from afda.errors import UserError, in_short
 
 TIMEOUT = 20.0
 CHUNK = 1 << 18
 LARGEST_MEMBER = 1 << 28
+LARGEST_ARCHIVE = 1 << 30
+"""Bytes that are unpacked while looking for members."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def checksums(path: Path) -> Checksums:
     """Both checksums of a file, read once."""
     md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
     try:
+        if os.path.exists(path) and not path.is_file():  # a pipe could be waited for without end
+            raise OSError("it is not a file")
         with path.open("rb") as file:
             while chunk := file.read(CHUNK):
                 md5.update(chunk)
@@ -90,25 +94,36 @@ def fetch(wanted: Sequence[Remote], folder: Path, *elsewhere: Path) -> Fetched:
     return Fetched(paths, files, tuple(notes))
 
 
+class Bounded(gzip.GzipFile):
+    """A file that is never asked for much at once: tarfile reads a header of any size that an archive claims."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= 4 * CHUNK:
+            raise tarfile.TarError(f"it has a header of {size} bytes")
+        return super().read(size)
+
+
 def unpack(archive: Path, folder: Path, names: Collection[str], limit: int = LARGEST_MEMBER) -> None:
     """Copy the regular files with these names out of a tar archive, wherever in it they are, straight into `folder`."""
     left = set(names)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(archive) as tar:
+        with Bounded(archive) as content, tarfile.open(fileobj=content, mode="r:") as tar:
             while left and (member := tar.next()):
+                if member.offset_data + member.size > LARGEST_ARCHIVE:
+                    raise tarfile.TarError(f"it unpacks to more than {LARGEST_ARCHIVE:,} bytes")
                 name = PurePosixPath(member.name).name
                 if name not in left or not member.isreg():
                     continue
                 if member.size > limit:
                     raise tarfile.TarError(f"{name} is larger than {limit:,} bytes")
-                content = tar.extractfile(member)
-                assert content is not None  # only links and folders have none
-                _write(content, folder / name)
+                held = tar.extractfile(member)
+                assert held is not None  # only links and folders have none
+                _write(held, folder / name)
                 left.remove(name)
         if left:
             raise tarfile.TarError(f"it lacks {_listed(sorted(left))}")
-    except (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError, ValueError, MemoryError) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
         raise UserError(
             f"{archive} could not be unpacked into {folder} ({_reason(error)}); delete it to download it again."
         ) from error
@@ -194,4 +209,4 @@ def _reason(error: BaseException) -> str:
     inner = getattr(error, "reason", None)
     if isinstance(inner, BaseException):
         return _reason(inner)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return getattr(error, "strerror", None) or in_short(error)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from afda.data.decode import is_image
-from afda.errors import UserError
+from afda.errors import UserError, in_short
 
 UNLABELLED_FOLDERS = frozenset(("unlabeled", "unlabelled", "_unlabeled", "_unlabelled"))
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -201,8 +201,8 @@ def csv_rows(path: Path) -> Iterator[list[Any]]:
             yield from (row + [""] * (len(columns) - len(row)) for row in reader if row)
     except UnicodeDecodeError:
         raise UserError(f"{path} is not in UTF-8; save it so, or as .parquet.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or in_short(error)}.") from None
     except csv.Error as error:
         raise UserError(f"{path} is not a readable .csv file: {error}.") from None
 
@@ -218,8 +218,8 @@ def parquet_rows(path: Path) -> Iterator[list[Any]]:
         yield columns
         for batch in file.iter_batches(columns=columns):
             yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path} is not a readable .parquet file ({str(error).splitlines()[0]}).") from None
+    except (OSError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path} is not a readable .parquet file ({in_short(error)}).") from None
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class Preparation(Value):
 
     normalise: Literal["centre", "standard", "zca"] = "centre"
     """centre: pixels to [-0.5, 0.5]; standard: zero mean, unit variance per channel; zca: whitened."""
-    shift: int = Field(2, ge=0)
+    shift: int = Field(2, ge=0, le=1024)
     """Random shifts of up to this many pixels along each axis."""
     padding: Literal["reflect", "zero"] = "reflect"
     """What a shift brings in at the border."""

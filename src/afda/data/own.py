@@ -182,7 +182,9 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
             continue
         if label not in data.classes:
             raise UserError(f"{path} has the label {label!r} in line {line}; use one of: {', '.join(data.classes)}.")
-        index = row_of.get(where) if paths is not None else int(where) if where.isdecimal() else None
+        index = row_of.get(where)
+        if paths is None and where.isdecimal() and len(where) < 19:
+            index = int(where)
         if index is None or index >= len(y):
             raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
         y[index] = data.classes.index(label)

@@ -96,13 +96,15 @@ def complete(one: Finished, loaded: dict[str, DataSet | str]) -> None:
     if key not in loaded:
         try:
             loaded[key] = load_again(one.environment)
-        except (UserError, OSError, KeyError) as error:
+        except (UserError, OSError) as error:
             loaded[key] = str(error)
     data = loaded[key]
     if isinstance(data, str):
         one.missing.append(f"The data cannot be read, so there are no pictures and no predictions: {data}")
     elif data.files != one.environment.get("data"):
         one.missing.append("The data have changed since the training, so there are no pictures and no predictions.")
+    elif one.part is not None and list(one.result[one.part]["class_errors"]) != list(data.classes):
+        one.missing.append("The result has other classes than the data, so there are no pictures and no predictions.")
     elif not (one.run.path / "split.json").exists():
         one.missing.append("The run has no split.json, so there are no pictures and no predictions.")
     else:
@@ -111,7 +113,10 @@ def complete(one: Finished, loaded: dict[str, DataSet | str]) -> None:
         one.missing.append("The run has no model.safetensors, so there are no predictions and no map.")
     elif one.data is not None:
         try:
-            one.model, _ = load_model(one.run.path)
+            model, shape = load_model(one.run.path)
+            if (model.classes, shape) != (one.data.classes, one.data.train.shape):
+                raise UserError(f"The model in {one.run.path} is for other data.")
+            one.model = model
         except UserError as error:
             one.missing.append(f"{error} There are no predictions and no map.")
     if one.data is not None and one.part is not None:
@@ -123,4 +128,6 @@ def split_of(one: Finished) -> Split:
     lists = one.run.read_json("split.json")
     labelled, validation = (np.array(lists[k], dtype=np.int64) for k in ("labelled", "validation"))
     others = np.arange(len(one.data.train) if one.data is not None else 0)
+    if one.data is not None and not np.isin(np.concatenate([labelled, validation]), others).all():
+        raise UserError(f"{one.run.path / 'split.json'} names images that {one.data.name} does not have.")
     return Split(labelled, np.setdiff1d(others, np.concatenate([labelled, validation])), validation)

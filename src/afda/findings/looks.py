@@ -9,7 +9,7 @@ import torch
 
 from afda.data.images import DataSet
 from afda.findings.finished import Finished, split_of
-from afda.inference import outputs
+from afda.inference import answers, outputs
 from afda.measures import confusion
 from afda.report import figures
 from afda.report.chance import reliability
@@ -75,7 +75,7 @@ def seen(one: Finished, machine: Runtime) -> Seen | None:
     rows = np.concatenate([labelled, unlabelled])
     machine.place(one.model)
     result = outputs(one.model, one.data.train.x, machine, rows=torch.from_numpy(rows))
-    probabilities = one.model.probabilities(result.logits).numpy()
+    probabilities = answers(one.model, result.logits).numpy()
     return Seen(rows, np.arange(len(rows)) < len(labelled), result.features.numpy(), probabilities)
 
 
@@ -108,7 +108,7 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
     now = confusion(one.logits.argmax(dim=1), one.scored.y, len(recorded)).numpy()
     if differ := int(np.abs(recorded - now).sum()) // 2:
         one.missing.append(f"On this machine {differ} of the {one.part} images are predicted otherwise than recorded.")
-    probabilities = one.model.probabilities(one.logits)
+    probabilities = answers(one.model, one.logits)
     confidence, predicted = probabilities.max(dim=1)
     wrong = torch.nonzero(predicted != one.scored.y).flatten()
     surest = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]

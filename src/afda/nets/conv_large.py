@@ -9,7 +9,7 @@ from afda.classifier import BatchNorm, Classifier, Dropout, GlobalAverage, Net, 
 class ConvLarge(Net):
     """Nine convolutions with average pooling, the paper's network for SVHN and CIFAR-10 (128 features)."""
 
-    width: float = Field(1.0, gt=0, description="factor on all channel counts; the paper's is 1")
+    width: float = Field(1.0, gt=0, le=100, description="factor on all channel counts; the paper's is 1")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout after each pooling")
     momentum: float = Field(0.01, gt=0, le=1, description="how fast BatchNorm's running statistics move")
     top_norm: bool = Field(False, description="batch normalisation of the logits, as vat_tf has it on SVHN")

@@ -13,7 +13,7 @@ from afda.classifier import BatchNorm, Classifier, FalseGradient, GlobalAverage,
 class ShakeShake(Net):
     """Residual network of two randomly mixed branches, the paper's headline net on CIFAR-10 (384 features)."""
 
-    width: float = Field(1.0, gt=0, description="factor on all channel counts; the paper's is 1")
+    width: float = Field(1.0, gt=0, le=100, description="factor on all channel counts; the paper's is 1")
     heads: Literal[1, 2] = Field(1, description="2: a second linear head for consistency, as Mean Teacher has it")
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:

@@ -9,7 +9,7 @@ from afda.classifier import BatchNorm, Classifier, Dropout, GlobalAverage, Net, 
 class Small(Net):
     """Five convolutions for tiny images such as the 8x8 digits (128 features)."""
 
-    width: float = Field(1.0, gt=0, description="factor on the channel counts of the hidden layers")
+    width: float = Field(1.0, gt=0, le=100, description="factor on the channel counts of the hidden layers")
     dropout: float = Field(0.25, ge=0, lt=1, description="dropout after each pair of convolutions")
     momentum: float = Field(0.01, gt=0, le=1, description="how fast BatchNorm's running statistics move")
 

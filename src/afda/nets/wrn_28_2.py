@@ -11,7 +11,7 @@ from afda.classifier import BatchNorm, Classifier, GlobalAverage, Net, he_by_fan
 class WRN282(Net):
     """Wide residual network of depth 28 and widening 2, used in the paper's supplement (128 features)."""
 
-    width: float = Field(1.0, gt=0, description="factor on all channel counts; the paper's is 1")
+    width: float = Field(1.0, gt=0, le=100, description="factor on all channel counts; the paper's is 1")
     momentum: float = Field(0.001, gt=0, le=1, description="how fast BatchNorm's running statistics move")
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:

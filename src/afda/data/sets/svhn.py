@@ -43,6 +43,8 @@ class SVHN(Source):
 def _read(path: Path) -> Images:
     unreadable = UserError(f"{path} is not a readable SVHN file: delete it to download it again.")
     try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError("too large")
         held = _arrays(path.read_bytes())
     except (OSError, ValueError, LookupError, struct.error, zlib.error, MemoryError) as error:
         raise unreadable from error
@@ -62,7 +64,7 @@ def _read(path: Path) -> Images:
 
 
 def _arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The numeric arrays in a MATLAB 5 file by name; scipy's reader would do, but damaged files crash the process."""
+    """The arrays X and y of a MATLAB 5 file; scipy's reader would do, but damaged files crash the process."""
     if content[124:128] != b"\x00\x01IM":
         raise ValueError("not a MATLAB 5 file")
     arrays = {}
@@ -75,7 +77,8 @@ def _arrays(content: bytes) -> dict[str, np.ndarray]:
         if flags[0] in NUMERIC_CLASSES:
             (_, shape), (_, name), (numbers, values), *_ = parts
             flat = np.frombuffer(values, NUMBERS[numbers])
-            arrays[bytes(name).decode()] = flat.reshape(np.frombuffer(shape, "<i4"), order="F")
+            if bytes(name) in (b"X", b"y"):
+                arrays[bytes(name).decode()] = flat.reshape(np.frombuffer(shape, "<i4"), order="F")
     return arrays
 
 
