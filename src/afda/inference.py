@@ -186,7 +186,7 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
             raise ValueError("there is no such file")
         content = path.read_bytes()
         if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-            raise ValueError("it is damaged: its checksum is not that in model.json")
+            raise ValueError("it is damaged, for its checksum is not that in model.json")
         tensors = load(content)
         if not all(bool(torch.isfinite(held.float()).all()) for held in tensors.values()):
             raise ValueError("it has weights that are not finite numbers")

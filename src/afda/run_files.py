@@ -80,6 +80,7 @@ class ModelCard(OfInputs):
     shape: list[Annotated[int, Field(ge=1)]]
     net: dict[str, Any]
     temperature: Annotated[float, Field(gt=0)] = 1.0
+    sha256: str | None = None
 
     @model_validator(mode="after")
     def _different(self) -> Self:
@@ -97,12 +98,12 @@ FILES: dict[str, type[Held]] = {
 
 
 def is_line(value: Any) -> bool:
-    """Whether a line of the log is one: an update, and numbers that belong to it."""
+    """Whether a line of the log is one: an update, numbers that belong to it, and perhaps a warning."""
     if not isinstance(value, dict) or not is_number(value.get("step")) or not is_number(value.get("seconds", 0)):
         return False
-    bound = value.get("bound") or {}
-    numbers = [inner for key, inner in value.items() if key != "bound" and inner is not None]
-    return isinstance(bound, dict) and all(map(is_number, (*numbers, *bound.values())))
+    bound, warning = value.get("bound") or {}, value.get("warning", "")
+    numbers = [inner for key, inner in value.items() if key not in ("bound", "warning") and inner is not None]
+    return isinstance(bound, dict) and isinstance(warning, str) and all(map(is_number, (*numbers, *bound.values())))
 
 
 def is_number(value: Any) -> bool:

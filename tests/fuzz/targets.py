@@ -335,9 +335,12 @@ def log_jsonl(folder: Path, content: bytes) -> object:
     return told(folder, "log.jsonl", content)
 
 
-def model_read(folder: Path, name: str, content: bytes) -> object:
+def model_read(folder: Path, name: str, content: bytes, checksum: bool = True) -> object:
     run = folder / "run"
     shutil.copytree(finished(), run)
+    if not checksum:  # which a stranger can make fit
+        card = json.loads((run / "model.json").read_text())
+        (run / "model.json").write_text(json.dumps(card | {"sha256": None}))
     written(run / name, content)
     model, shape = load_model(run)
     told = list(predicted(model, shape, items([str(tiny())], lambda *_: None), runtime("cpu"), lambda *_: None))
@@ -352,7 +355,7 @@ def model_json(folder: Path, content: bytes) -> object:
 
 @target(seed_of_run("model.safetensors"))
 def model_safetensors(folder: Path, content: bytes) -> object:
-    return model_read(folder, "model.safetensors", content)
+    return model_read(folder, "model.safetensors", content, checksum=False)
 
 
 # Checkpoints
