@@ -1,0 +1,190 @@
+"""The demonstration, the paper's experiments and the benchmark."""
+
+import contextlib
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from afda.cli.shared import (
+    Address,
+    AsJson,
+    AtOnce,
+    CpusPerRun,
+    Data,
+    Device,
+    GpusPerRun,
+    On,
+    Precision,
+    Threads,
+    chosen_machines,
+    chosen_runtime,
+    default_recipe,
+    loaded,
+    print_json,
+    stop_on_signals,
+)
+from afda.errors import RunFailed
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="folder for the runs; finished ones in it are not run again")] = Path(
+        "demo"
+    ),
+    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations to average over", min=1)] = 3,
+    labels: Annotated[int, typer.Option(help="how many digits keep their label", min=10)] = 50,
+    steps: Annotated[int | None, typer.Option(help="updates per run; by default the recipe's", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Supervised-only beside AFDA on the embedded digits, in less than two minutes."""
+    from afda.demo import demonstrate, show
+
+    result = demonstrate(out, seeds, labels, steps)
+    print_json(result) if as_json else show(result)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
+    profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
+    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell", min=1)] = 3,
+    only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
+    labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
+    on_digits: Annotated[
+        bool, typer.Option("--on-digits", help="the embedded digits instead of the paper's data")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="path=value: a field of every recipe; may be repeated")
+    ] = None,
+    at_once: AtOnce = None,
+    on: On = "here",
+    address: Address = None,
+    cpus_per_run: CpusPerRun = 1,
+    gpus_per_run: GpusPerRun = None,
+    out: Annotated[Path, typer.Option(help="folder of the runs and tables; finished cells are not run again")] = Path(
+        "results"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """A table or figure of the paper as a sweep that can be cut off and continued: ours beside the paper's."""
+    from afda import display
+    from afda.errors import unknown
+    from afda.reproduce import PROFILES, cells, planned, table, written
+    from afda.sweep import sweep
+
+    if profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    if settings:  # runs that differ from the profile's have a folder of their own
+        out = out / ",".join(sorted(settings)).replace(os.sep, "_")
+    chosen = cells(name, only, labels, on_digits)
+    jobs = planned(name, chosen, out, profile, seeds, settings or [])
+    with (
+        chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines,
+        contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
+    ):
+        jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seeds")
+    rows = table(name, chosen, out, profile, seeds)
+    drawn: list[Path] = []
+    if name.startswith("figure"):
+        from afda.illustrate import illustrated
+
+        drawn = illustrated(name, chosen, out, profile, seeds)
+    figure = next((path for path in drawn if path.suffix == ".png"), None)
+    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]), figure) + drawn
+    if as_json:
+        print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
+    else:
+        display.out.print(display.reproduction_table(name, rows, profile))
+        display.out.print(f"Written: {', '.join(map(str, paths))}", highlight=False)
+    failed = [job for job in jobs if job.state == "failed"]
+    if failed:
+        raise RunFailed(
+            f"{len(failed)} of {len(jobs)} runs failed, the first ({failed[0].run.path}): {failed[0].problem}"
+        )
+
+
+def tune(
+    data: Data,
+    labels: Annotated[int | None, typer.Option(help="keep only this many labels", min=1)] = None,
+    method: Annotated[str, typer.Option(help="see `afda list methods`")] = "vat+entropy",
+    align: Annotated[str, typer.Option(help="adversarial, reversal, mmd or none")] = "adversarial",
+    recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="path=value: a field of every trial's recipe; may be repeated")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="points of the grid to run now; by default all that are left", min=1)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="splits to average the validation error over", min=1)] = 1,
+    at_once: AtOnce = None,
+    on: On = "here",
+    address: Address = None,
+    cpus_per_run: CpusPerRun = 1,
+    gpus_per_run: GpusPerRun = None,
+    out: Annotated[Path | None, typer.Option(help="folder of the search, to be shared and continued")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The paper's tuning protocol: its grids, on a validation set. The test set is not opened."""
+    import math
+
+    from afda import display
+    from afda.recipes import recipe as named
+    from afda.runs import Run
+    from afda.tune import finished, grid, page, study_in, tuned, with_point
+
+    images = loaded(data)
+    made = named(recipe or default_recipe(images, "cpu"), images, method, align, labels).with_settings(settings or [])
+    folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels or 'all'}"
+    study = study_in(folder, made)
+    left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
+    if left > 0:
+        display.err.print(f"{left} points of the grid are left; running {min(trials or left, left)}.", highlight=False)
+        with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
+            tuned(
+                study,
+                made,
+                data,
+                folder,
+                trials=min(trials or left, left),
+                seeds=seeds,
+                at_once=at_once or machines.slots(cpus_per_run),
+                threads=cpus_per_run,
+                machines=machines,
+                stop=stop_on_signals(),
+            )
+    points = finished(study)
+    if not points:
+        raise RunFailed("Every trial failed; see the runs in the folder's trials/.")
+    best = folder / "best.json"
+    Run(folder).write(best.name, with_point(made, points[0][0]).to_json().encode())
+    files = [best, page(points, made, folder)]
+    if as_json:
+        print_json(
+            {"best": points[0][0], "val_error": points[0][1], "trials": len(points), "files": [str(f) for f in files]}
+        )
+    else:
+        display.out.print(display.trials_table(points))
+        display.out.print(f"Written: {', '.join(map(str, files))}. Train with --recipe {best}.", highlight=False)
+
+
+def bench(
+    only: Annotated[
+        str, typer.Option(help="the beginning of the names of what is to be measured, such as step_efficiency/cpu")
+    ] = "",
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """This machine's speed against its own limit: training steps, prediction, decoding, MMD^2 and starting."""
+    from afda import display
+    from afda.bench import tasks
+
+    machine = chosen_runtime(device, precision, threads)
+    rows = display.follow_bench(tasks(machine, only), as_json)
+    if as_json:
+        print_json({"machine": machine.describe(), "rows": [row._asdict() for row in rows]})
+    else:
+        display.out.print(display.bench_table(rows, machine.describe()))

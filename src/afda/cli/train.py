@@ -1,0 +1,224 @@
+"""`afda train` and the look before it, `afda check`."""
+
+import json
+import os
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from afda.cli.shared import (
+    AsJson,
+    Data,
+    Device,
+    Precision,
+    Size,
+    Threads,
+    chosen_runtime,
+    default_recipe,
+    loaded,
+    print_json,
+    requested_recipe,
+    stop_on_signals,
+)
+from afda.errors import UserError
+
+
+def train(
+    data: Data,
+    labels: Annotated[int | None, typer.Option(help="keep only this many labels, chosen by the seed", min=1)] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="see `afda list methods`; a+b combines two; default the recipe's, mostly vat+entropy"),
+    ] = None,
+    align: Annotated[str | None, typer.Option(help="adversarial (default), reversal, mmd or none")] = None,
+    net: Annotated[str | None, typer.Option(help="see `afda list nets`")] = None,
+    steps: Annotated[int | None, typer.Option(help="number of updates", min=1)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="instead of --steps: as many updates as this machine can do in this time")
+    ] = None,
+    size: Size = None,
+    seed: Annotated[int | None, typer.Option(help="decides the split and all randomness", min=0)] = None,
+    validation: Annotated[
+        bool | None, typer.Option(help="hold out a validation set as large as the labelled set")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`, or a recipe.json")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="path=value: any field of the recipe; may be repeated")
+    ] = None,
+    more_labels: Annotated[
+        list[Path] | None,
+        typer.Option(help="a .csv with more labels, such as a filled-in report-label-next.csv; may be repeated"),
+    ] = None,
+    baseline: Annotated[
+        bool | None,
+        typer.Option(help="also train on the labels alone, to compare; by default with a person's own data"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="the run's directory; by default under runs/")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="processes on this machine that share every batch; torchrun starts them on several", min=1),
+    ] = None,
+    no_test: Annotated[bool, typer.Option("--no-test", help="leave the test set shut, also at the end")] = False,
+    snapshots: Annotated[
+        bool,
+        typer.Option("--snapshots", help="keep the model now and then, and test all of them after the last update"),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress, no table")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
+    from afda import display, workers
+    from afda.baseline import without_unlabelled
+    from afda.budget import steps_within
+    from afda.processes import told
+    from afda.recipe import Recipe
+    from afda.runs import BASELINE, Run, open_run
+    from afda.training import assist, begin, check_data, fit, prepared
+
+    started = time.monotonic()
+    check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
+    place = workers.place(processes, minutes is not None)
+    quiet = quiet or place.rank > 0  # the first process alone speaks
+    machine = chosen_runtime(device, precision, place.threads(threads))
+    begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
+    images = loaded(data, quiet, begun, more_labels, side=size)
+    no_test, snapshots, baseline = asked_before(begun, no_test, snapshots, baseline)
+    if no_test:
+        images = replace(images, test=None)
+    if recipe is None and begun is not None:
+        recipe = str(begun.path / "recipe.json")  # a run is continued with its own settings
+    name = recipe or default_recipe(images, machine.device.type)
+    options = {"labels": labels, "net": net, "steps": steps, "seed": seed, "validation": validation}
+    changes = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
+    made = requested_recipe(name, images, method, align, labels, changes + (settings or []))
+    path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
+    if resume and not (path / "recipe.json").exists():
+        raise UserError(f"There is no run to resume in {path}; leave --resume out to begin one.")
+    compared = made.uses_unlabelled and (os.path.isabs(images.source) if baseline is None else baseline)
+    if minutes is not None:
+        todo = [made, without_unlabelled(made)] if compared else [made]
+        made = made.with_settings([f"steps={steps_within(minutes, todo, images, machine, started)}"])
+
+    stop = stop_on_signals()
+    again = f"afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume{place.option}"
+
+    def trained(recipe: Recipe, folder: Path) -> None:
+        training = begin(recipe, images, machine)  # what cannot begin leaves what is in --out alone
+        if place.rank > 0:
+            assist(training, stop)
+            return
+        run = open_run(folder, recipe, resume=resume, overwrite=overwrite)
+        if run.finished:
+            check_data(run, images)
+            told()  # nothing to the other processes
+        else:
+            if not quiet and folder == path:
+                display.introduce(recipe, images, name if begun is None else None)
+            elif not quiet:
+                display.err.print("Now on the labels alone, to compare.", highlight=False)
+            prepared(training, run, {"no_test": no_test, "snapshots": snapshots, "baseline": compared})
+            try:
+                display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)
+            except KeyboardInterrupt:
+                display.complain(f"stopped after {training.step} of {recipe.steps} updates; continue with: {again}")
+                raise typer.Exit(130) from None
+
+    with workers.joined(place, machine.device, again):
+        trained(made, path)
+        if compared:
+            trained(without_unlabelled(made), path / BASELINE)
+    if place.rank == 0:
+        result = outcome(path, compared, machine)
+        if as_json or not quiet:
+            print_json(result) if as_json else display.trained(result, f"{images.name}, {made.title}")
+
+
+def outcome(path: Path, compared: bool, machine: Any) -> dict[str, Any]:
+    """The result of a finished run, beside that of the labels alone."""
+    from afda.findings import verdict_in_words
+    from afda.runs import BASELINE, Run
+
+    result = {"run": str(path), **Run(path).result()}
+    if compared:
+        alone = Run(path / BASELINE).result()
+        result["baseline"] = {key: alone[key] for key in ("test_error", "val_error", "mmd2", "seconds")}
+        result["verdict"] = verdict_in_words(path, machine)
+    return result
+
+
+def check_train_options(
+    resume: bool,
+    overwrite: bool,
+    snapshots: bool,
+    no_test: bool,
+    minutes: float | None,
+    steps: int | None,
+    more_and_fewer: bool,
+) -> None:
+    """Refuse options that contradict each other."""
+    if snapshots and no_test:
+        raise UserError("--snapshots are there to be tested after the last update; leave out --no-test.")
+    if resume and overwrite:
+        raise UserError("--resume continues a run and --overwrite replaces it; choose one of them.")
+    if more_and_fewer:
+        raise UserError("--more-labels adds to all the labels there are, so --labels cannot stand beside it.")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise UserError(f"--minutes takes a positive number, not {minutes:g}.")
+    if minutes is not None and (steps is not None or resume):
+        raise UserError("--minutes decides the number of updates, so --steps and --resume cannot stand beside it.")
+
+
+def asked_before(begun: Any, no_test: bool, snapshots: bool, baseline: bool | None) -> tuple[bool, bool, bool | None]:
+    """What was asked for when a run began holds to its end."""
+    if begun is None or not (begun.path / "environment.json").exists():
+        return no_test, snapshots, baseline
+    before = begun.read_json("environment.json")
+    no_test, snapshots = no_test or before.get("no_test", False), snapshots or before.get("snapshots", False)
+    return no_test, snapshots, before.get("baseline") if baseline is None else baseline
+
+
+def check(
+    data: Data,
+    labels: Annotated[int | None, typer.Option(help="as for train", min=1)] = None,
+    size: Size = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look before training: what is there, what is wrong, how long it will take. Exit code 2 if it cannot work."""
+    from afda import check as look
+    from afda import display
+
+    files = look.files_found(data)
+    try:
+        images = loaded(data, as_json, side=size)
+    except UserError as error:
+        if not files:
+            raise
+        print_json({"files": files, "problem": str(error)}) if as_json else display.check_files(files)
+        raise
+    machine = chosen_runtime(device, precision, threads)
+    made = requested_recipe(default_recipe(images, machine.device.type), images, None, None, labels, [])
+    same = look.duplicates(images)
+    problem = look.problem_with(made, images)
+    found = {
+        **look.described(images),
+        "files": files or None,
+        "duplicates": same,
+        "warnings": look.warnings(images, same, files),
+        "expected": None if problem else look.expected(made, images, machine),
+        "problem": problem,
+    }
+    print_json(found) if as_json else display.check_result(found)
+    if problem:
+        raise UserError(problem)
