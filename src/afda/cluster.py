@@ -27,7 +27,7 @@ from afda.choices import names
 from afda.errors import RunFailed, UserError
 from afda.inference import Model, load_model
 from afda.predict import BATCH, Item, Row, in_batches, predicted
-from afda.runs import CHECKPOINT, PREVIOUS, SNAPSHOT, Run
+from afda.runs import CHECKPOINT, PREVIOUS, WORKING_FILES, Run
 from afda.runtime import Runtime, runtime
 from afda.sweep import Process, command
 
@@ -90,7 +90,7 @@ class Cluster:
             except self.ray.exceptions.RayError as error:
                 if isinstance(cause := getattr(error, "cause", None), UserError):
                     raise cause from None
-                raise RunFailed(f"The cluster could not classify the images ({in_short(error)}).") from None
+                raise RunFailed(f"The cluster could not classify the images ({last_line(error)}).") from None
             if mine := [shard[i].image for i in absent if os.path.exists(shard[i].image)]:
                 raise UserError(f"{mine[0]} is here, but not on {machine}; {SAME_PATH}.")
             for name, reason in left_out:
@@ -137,7 +137,7 @@ def connected(address: str | None) -> Any:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(f"Ray cannot be joined or started here ({in_short(error)}).") from None
+        raise UserError(f"Ray cannot be joined or started here ({last_line(error)}).") from None
     signal.signal(signal.SIGTERM, on_terminate)  # ray puts its own in place
     return ray
 
@@ -156,19 +156,22 @@ class RemoteRun:
         self.send()
 
     def send(self) -> None:
-        self.news = self.task.remote(changed(self.run.path, {}), *self.what)
+        files = changed(self.run.path, {})
+        if (previous := self.run.path / PREVIOUS).exists():
+            files[PREVIOUS] = previous.read_bytes()
+        self.news = self.task.remote(files, *self.what)
 
     def poll(self) -> int | None:
         while self.returncode is None and self.ray.wait([self.news], timeout=0)[0]:
             try:
                 self.take(*self.ray.get(next(self.news)))
             except self.ray.exceptions.RayTaskError as error:
-                self.returncode, self.complaint = 1, in_short(error)
+                self.returncode, self.complaint = 1, last_line(error)
             except (self.ray.exceptions.RayError, StopIteration) as error:
                 self.losses += 1
                 if self.losses > MOST_LOSSES:
                     self.returncode = 1
-                    self.complaint = f"{self.losses} machines were lost one after another ({in_short(error)})"
+                    self.complaint = f"{self.losses} machines were lost one after another ({last_line(error)})"
                 else:
                     self.send()
         return self.returncode
@@ -179,7 +182,7 @@ class RemoteRun:
         if CHECKPOINT in files:
             self.losses = 0
         if self.run.finished:
-            self.run.discard(CHECKPOINT, PREVIOUS, f"{SNAPSHOT}*")
+            self.run.discard(*WORKING_FILES)
         self.returncode, self.complaint = code, complaint
 
     def communicate(self) -> tuple[Any, str]:
@@ -294,7 +297,7 @@ def with_whole_path(item: Item) -> Item:
     return item._replace(image=Path(os.path.abspath(item.image))) if isinstance(item.image, Path) else item
 
 
-def in_short(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """The last line of what Ray says, which is what happened."""
     lines = str(getattr(error, "cause", None) or error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

@@ -1,6 +1,7 @@
 """The classes of any number of images, in constant memory: from folders, lists, tables, single files or arrays."""
 
 import contextlib
+import copy
 import csv
 import json
 import os
@@ -83,7 +84,9 @@ def predicted(
         except Unreadable as problem:
             return item.name, str(problem)
 
-    ready = folded(model)
+    ready, familiar = folded(model), copy.deepcopy(model.familiar)
+    if familiar is not None:
+        familiar.cpu()  # where outputs come back to
     for batch in in_batches(in_parallel(read, todo), BATCH):
         for name, problem in batch:
             if isinstance(problem, str):
@@ -94,7 +97,7 @@ def predicted(
         result = outputs(ready, torch.from_numpy(np.stack([image for _, image in good])), runtime, batch=BATCH)
         probabilities = answers(model, result.logits)
         confidence, best = probabilities.max(dim=1)
-        unlike = model.familiar.unlike(result.features) if model.familiar is not None else None
+        unlike = familiar.unlike(result.features) if familiar is not None else None
         for i, ((name, _), shares) in enumerate(zip(good, probabilities.tolist(), strict=True)):
             row: Row = {"path": name, "label": model.classes[int(best[i])], "confidence": float(confidence[i])}
             row["unlike_training"] = None if unlike is None else bool(unlike[i])

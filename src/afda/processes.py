@@ -50,7 +50,7 @@ def join(rank: int, count: int, device: torch.device, meeting: str | None = None
     this machine, or as torchrun arranges it."""
     store = dist.FileStore(meeting, count) if meeting else None
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
     with connected():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -148,7 +148,8 @@ def told(content: bytes = b"") -> bytes:
     size = torch.tensor(len(content))
     with connected():
         dist.broadcast(size, 0)
-        message = torch.tensor(bytearray(content) if rank() == 0 else bytearray(int(size)), dtype=torch.uint8)
-        if len(message):
-            dist.broadcast(message, 0)
-    return message.numpy().tobytes()
+        if not size:
+            return b""
+        held = bytearray(content) if rank() == 0 else bytearray(int(size))
+        dist.broadcast(torch.frombuffer(held, dtype=torch.uint8), 0)
+    return bytes(held)

@@ -22,6 +22,7 @@ from afda.recipe import Recipe
 from afda.run_files import FILES, Held, is_line
 from afda.strict_json import parsed
 
+IN_USE = "is in use by another process"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 SNAPSHOT = "snapshot-"
 """How the names of models kept in mid-training begin."""
@@ -113,18 +114,20 @@ class Run:
         """The newest checkpoint that is whole, or None if there never was one."""
         found = [p for p in (self.path / CHECKPOINT, self.path / PREVIOUS) if p.exists()]
         for path in found:
-            with full_disk_explained(self.path):
+            # zipfile and torch raise almost anything on what only looks whole
+            with contextlib.suppress(Exception):
                 content = path.read_bytes()
-                whole = hashlib.sha256(content[32:]).digest() == content[:32]
-                if whole and path != found[0]:  # a damaged one must not push this out when the next is written
-                    found[0].unlink()
-            if whole:
-                # zipfile and torch raise almost anything on what only looks whole
-                with contextlib.suppress(Exception):
-                    return unpacked(content[32:])
-        if found:
-            raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
-        return None
+                if hashlib.sha256(content[32:]).digest() == content[:32]:
+                    state = unpacked(content[32:])
+                    break
+        else:
+            if found:
+                raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
+            return None
+        if path != found[0]:  # a damaged one must not push this out when the next is written
+            with full_disk_explained(self.path):
+                found[0].unlink()
+        return state
 
     def discard(self, *patterns: str) -> None:
         for pattern in patterns:
@@ -134,11 +137,12 @@ class Run:
     def lock(self) -> None:
         with full_disk_explained(self.path):
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until `unlock` or the process's end
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.unlock()
-            raise InUse(f"{self.path} is in use by another process; wait for it or choose another --out.") from None
+        with full_disk_explained(self.path):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.unlock()
+                raise InUse(f"{self.path} {IN_USE}; wait for it or choose another --out.") from None
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -207,7 +211,7 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[str]:
         for key in a:
             yield from changes(a[key], b[key], f"{path}.{key}" if path else key)
     elif old != new:
-        yield f"{path}: {in_short(a)} there, {in_short(b)} now"
+        yield f"{path}: {in_words(a)} there, {in_words(b)} now"
 
 
 def by_name(value: Any) -> Any:
@@ -217,7 +221,7 @@ def by_name(value: Any) -> Any:
     return value
 
 
-def in_short(value: Any) -> str:
+def in_words(value: Any) -> str:
     if isinstance(value, dict):
         return value.get("name") or "+".join(value)
     return "none" if value is None else repr(value)

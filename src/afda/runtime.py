@@ -16,7 +16,7 @@ from afda.errors import UserError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 WIDE_ENOUGH = 32
-"""Channels of a net's narrowest convolution from which bfloat16 pays: a narrower net spends its time on casting."""
+"""Channels of a net's narrowest convolution from which on bfloat16 is chosen on a CPU; narrower ones were not tried."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,16 @@ class Runtime:
     device: torch.device
     precision: str = "float32"
     """Or `auto`, until a net is there to choose for."""
+    free: bool = False
+    """Whether the precision was left to choose."""
 
     def suited(self, net: nn.Module) -> "Runtime":
         """This runtime with the precision that is fast for this net, if that was left to choose."""
         if self.precision != "auto":
             return self
         channels = [layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv2d)]
-        wide = min(channels, default=0) >= WIDE_ENOUGH
-        return replace(self, precision="bfloat16" if wide and fast_bfloat16(self.device) else "float32")
+        wide = self.device.type == "cuda" or min(channels, default=0) >= WIDE_ENOUGH
+        return replace(self, precision="bfloat16" if wide and fast_bfloat16(self.device) else "float32", free=True)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Passes inside compute in this runtime's precision."""

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from afda.errors import InUse, UserError
 from afda.recipe import Recipe
-from afda.runs import Run, differences, open_run
+from afda.runs import IN_USE, Run, differences, open_run
 
 
 class Process(Protocol):
@@ -78,6 +79,11 @@ class Job:
                 raise UserError(f"{self.run.path} is a run of another recipe ({changed}); choose another --out.")
             self.state = "done"
 
+    @cached_property
+    def seconds(self) -> float:
+        """How long the finished run took."""
+        return self.run.result()["seconds"]
+
     @property
     def latest(self) -> dict[str, Any]:
         """The newest line of the run's log."""
@@ -104,9 +110,13 @@ class Job:
         """Notice that the process has ended."""
         if self.process is not None and self.process.poll() is not None:
             _, complaint = self.process.communicate()
-            self.state = "done" if self.process.returncode == 0 and self.run.finished else "failed"
             last = (complaint.strip().splitlines() or [f"exit code {self.process.returncode}"])[-1]
-            self.problem = "" if self.state == "done" else last.removeprefix("afda: ")
+            if self.process.returncode == 0 and self.run.finished:
+                self.state = "done"
+            elif IN_USE in last:  # a process of another sweep was there first
+                self.state = "waiting"
+            else:
+                self.state, self.problem = "failed", last.removeprefix("afda: ")
             self.process = None
 
     def stop(self) -> None:
@@ -123,7 +133,7 @@ def seconds_left(todo: list[Job]) -> float | None:
     running = [job for job in todo if job.state == "running"]
     for job in todo:
         if job.state == "done":
-            whole.setdefault(job.recipe.title, []).append(job.run.result()["seconds"])
+            whole.setdefault(job.recipe.title, []).append(job.seconds)
     for job in running:
         line = job.latest
         if line["step"] and "seconds" in line:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from afda.errors import RunFailed, UserError, in_short
 from afda.inference import Model, model_bytes, save_model
 from afda.methods import Batch, Nets
 from afda.recipe import Recipe
-from afda.runs import SNAPSHOT, WORKING_FILES, Run, as_csv, open_run
+from afda.runs import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, as_csv, open_run
 from afda.runtime import Runtime, memory, runtime
 
 CHECKPOINT_SECONDS = float(os.environ.get("AFDA_CHECKPOINT_SECONDS", "60"))
@@ -261,7 +261,7 @@ def fit(
         run.write_checkpoint(training.state())
         saved_step, saved_time = training.step, time.monotonic()
 
-    if not training.step:
+    if not (training.step or (run.path / CHECKPOINT).exists()):
         save()
     if processes.count() > 1:
         buffer = io.BytesIO()
@@ -284,6 +284,7 @@ def fit(
             yield line
         if processes.any_says(stop is not None and stop.is_set()):
             save()
+            processes.told()  # the others may go
             raise KeyboardInterrupt
         if time.monotonic() - saved_time > CHECKPOINT_SECONDS:
             save()
@@ -312,13 +313,14 @@ def assist(training: Training, stop: threading.Event | None = None) -> None:
         training.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
         for _ in steps(training):
             if processes.any_says(stop is not None and stop.is_set()):
+                processes.told()
                 raise KeyboardInterrupt
 
 
 def log_line(training: Training, since: int) -> dict[str, Any]:
     recipe, step = training.recipe, training.step
     means = {name: float(total) / since for name, total in training.sums.items()}
-    line: dict[str, Any] = {"step": step, **{k: round(v, 6) for k, v in means.items() if math.isfinite(v)}}
+    line: dict[str, Any] = {"step": step, **{k: round(v, 6) for k, v in means.items()}}
     line["learning_rate"] = recipe.optimisation.rates((step - 1) / recipe.steps)["learning_rate"]
     if recipe.align is not None:
         line["mu"] = round(recipe.align.mu(recipe.progress(step - 1)), 6)
@@ -374,7 +376,9 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
         check_data(run, data)
         before = run.read_json("environment.json")
         if before.get("precision") != machine["precision"]:
-            raise UserError(f"{run.path} was begun in {before.get('precision')}; continue it with that --precision.")
+            if not training.runtime.free:
+                raise UserError(f"{run.path} was begun in {before.get('precision')}; continue with that --precision.")
+            training.runtime = replace(training.runtime, precision=before["precision"])
         try:
             if not 0 <= state["step"] <= training.recipe.steps or not 0 <= state["seconds"] < math.inf:
                 raise ValueError("it is of no step of this training")

@@ -84,14 +84,26 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # No other process is at this search: whoever began the trials that are running has died.
         state = optuna.trial.TrialState
-        waiting = study.get_trials(states=(state.WAITING,))
-        queued = {t.system_attrs["retry_history"][-1] for t in waiting if "retry_history" in t.system_attrs}
         for trial in study.get_trials(states=(state.RUNNING,)):
-            if trial.number not in queued:
-                retry(study, trial)
             storage.set_trial_state_values(trial._trial_id, state=state.FAIL)
-    fcntl.flock(lock, fcntl.LOCK_SH)
+        done = [t.params for t in study.get_trials(states=(state.COMPLETE,))]
+        done += [t.system_attrs.get("fixed_params", t.params) for t in study.get_trials(states=(state.WAITING,))]
+        for trial in study.get_trials(states=(state.FAIL,)):
+            if trial.params and trial.params not in done:
+                queue_again(study, trial)
+                done.append(trial.params)
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_SH)
     return study
+
+
+def queue_again(study: Any, trial: Any) -> None:
+    """Put the point of a trial in the queue; its runs continue from their checkpoints. The sampler knows the point by
+    the attributes of the trial."""
+    import optuna
+
+    again = {**trial.system_attrs, "fixed_params": trial.params}
+    study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.WAITING, system_attrs=again))
 
 
 @contextlib.contextmanager
@@ -134,13 +146,35 @@ def tuned(
             chosen = with_point(recipe, point).with_settings([f"seed={seed}", "validation=true"])
             job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
             if not ended(job, threads, machines, stop):
-                study.enqueue_trial(point)
+                queue_again(study, trial)
                 raise KeyboardInterrupt
             errors.append(float(job.run.result()["val_error"]))
         return mean(errors)
 
+    problems: list[BaseException] = []  # optuna drops those of the last trials that run at once
+
+    tried = 0
+
+    def guarded(trial: Any) -> float:
+        nonlocal tried
+        tried += 1
+        try:
+            return objective(trial)
+        except (Exception, KeyboardInterrupt) as problem:
+            if not isinstance(problem, RunFailed):
+                problems.append(problem)
+            raise
+
     with storage_explained(folder):
-        study.optimize(objective, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
+        while trials > 0 and not problems:
+            study.optimize(guarded, n_trials=trials, n_jobs=at_once, catch=(RunFailed,))
+            # It ends early after the last point that the sampler has not seen, though others may be queued.
+            trials -= max(1, tried)
+            tried = 0
+            if not any(t.state.name == "WAITING" for t in study.get_trials(deepcopy=False)):
+                break
+        if problems:
+            raise problems[0]
 
 
 def ended(job: Job, threads: int, machines: Machines, stop: threading.Event) -> bool:

@@ -44,7 +44,7 @@ class Place:
 
 def place(asked: int | None, timed: bool = False) -> Place:
     """This process's place: as torchrun or the first process says, or the first of as many as are asked for."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
+    count = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     meeting = os.environ.get(MEETING)
     if timed and max(count, asked or 1) > 1:
         raise UserError("--minutes goes by the pace of one process; with several, give --steps instead.")

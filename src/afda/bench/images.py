@@ -23,20 +23,21 @@ IMAGES, FILES, SIDE = 2048, 500, 256
 def predict_efficiency(runtime: Runtime) -> Iterator[Row]:
     """`afda predict` from pixels to rows of the table, with the cpu profile's net, against its forward pass alone."""
     data = noise_images(IMAGES)
-    model = runtime.place(begin(recipe_for("cpu", "supervised", "none", data), data, runtime).model().eval())
+    training = begin(recipe_for("cpu", "supervised", "none", data), data, runtime)
+    model, runtime = training.model().eval(), training.runtime
     images = data.train.x.numpy()
-    fixed = model.normaliser(data.train.x.to(runtime.device)).split(BATCH)  # type: ignore[operator]
+    fixed = model.normaliser(data.train.x.to(runtime.device)).split(BATCH)
 
     def ours() -> None:
         todo = (Item(str(i), image) for i, image in enumerate(images))
-        for _ in predicted(model, data.train.shape, todo, runtime, lambda *_: None):  # type: ignore[arg-type]
+        for _ in predicted(model, data.train.shape, todo, runtime, lambda *_: None):
             pass
 
     @torch.inference_mode()
     def bare() -> None:
         for part in fixed:
             with runtime.autocast():
-                model.classifier(part).logits.cpu()  # type: ignore[operator]
+                model.classifier(part).logits.cpu()
 
     taken = in_turns(ours=ours, bare=bare)
     yield ratio("predict_efficiency", taken["bare"], taken["ours"])
