@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 ROUNDS, MOST = 3, 50
-SECONDS = 4.0
+SECONDS = 6.0
 
 
 class Row(NamedTuple):

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,6 +33,8 @@ KEPT = 3
 """Caches of one folder of images that are kept, the newest ones."""
 AHEAD = 256
 """Files that may wait, decoded, for their turn."""
+TOGETHER = 16
+"""Files that a thread takes at a time: to hand over each by itself takes longer than to decode a small one."""
 DEAD_AFTER = 86400.0
 """Seconds after which a cache that was never finished is cleared away."""
 
@@ -232,15 +235,16 @@ def stamped(root: Path, paths: Iterable[str]) -> tuple[list[Stamp], list[tuple[s
 def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """The results in the order of the items, a few ahead of their use; decoders release the interpreter, so threads are
     enough."""
-    waiting: deque[Future[R]] = deque()
+    waiting: deque[Future[list[R]]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         warnings.simplefilter("ignore")  # of Pillow's, about files that are odd but readable
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > AHEAD:
-                yield waiting.popleft().result()
+        rest = iter(items)
+        while part := list(islice(rest, TOGETHER)):
+            waiting.append(pool.submit(lambda part: [work(item) for item in part], part))
+            if len(waiting) > AHEAD // TOGETHER:
+                yield from waiting.popleft().result()
         while waiting:
-            yield waiting.popleft().result()
+            yield from waiting.popleft().result()
 
 
 def made(kind: Callable[..., T], values: Iterable[Any]) -> T:
