@@ -15,7 +15,7 @@ from afda.bench.bare import KNOWN, bare_step
 from afda.bench.timing import Row, in_turns, ratio
 from afda.data.images import DataSet, Images, Preparation
 from afda.recipe import Recipe
-from afda.recipes import recipe
+from afda.recipes import AFDA, recipe
 from afda.runtime import Runtime
 from afda.training import begin
 
@@ -114,7 +114,7 @@ def size_ratio(runtime: Runtime, few: int = 10_000, many: int = 1_000_000) -> It
 def tasks(runtime: Runtime) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
     """What can be measured here, each with the beginning of its rows' names."""
     for net in reversed(NETS):
-        for method in KNOWN:
+        for method in (*KNOWN, AFDA):
             yield f"step_efficiency/{net}/{method}", partial(step_efficiency, net, method, runtime)
         yield f"precision_gain/{net}", partial(precision_gain, net, runtime)
     yield "step_size_ratio", partial(size_ratio, runtime)

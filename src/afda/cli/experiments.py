@@ -183,7 +183,7 @@ def bench(
     from afda.bench import tasks
 
     machine = chosen_runtime(device, precision, threads)
-    rows = [row for row in display.follow_bench(tasks(machine, only), as_json) if row.name.startswith(only)]
+    rows = display.follow_bench(tasks(machine, only), as_json)
     if as_json:
         print_json({"machine": machine.describe(), "rows": [row._asdict() for row in rows]})
     else:
