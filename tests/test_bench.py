@@ -80,7 +80,9 @@ def test_names(monkeypatch):
     found = set(tasks(CPU))
     assert {f"step_efficiency/{net}/{m}" for net in ("conv-large", "cpu") for m in KNOWN} <= found
     assert {"mmd", "help_seconds", "first_step_seconds", "predict_efficiency", "decode_efficiency"} <= found
-    assert set(tasks(CPU, "step_efficiency/cpu/vat")) == {"step_efficiency/cpu/vat"}
+    assert set(tasks(CPU, "step_efficiency/cpu/pi")) == {"step_efficiency/cpu/pi-model"}
+    assert set(tasks(CPU, "alignment_price/cpu/pi-model")) == {"step_efficiency/cpu/pi-model"}
+    assert set(tasks(CPU, "mmd_ratio")) == {"mmd"}
     monkeypatch.setattr(bench_steps, "SETTINGS", {k: v for k, v in SETTINGS.items() if "compiled" not in k})
     rows = list(tasks(CPU, "precision_gain/cpu")["precision_gain/cpu"]())
     assert {row.name for row in rows} == {f"precision_gain/cpu/{s}" for s in bench_steps.SETTINGS}
