@@ -128,6 +128,7 @@ def test_seeds_are_averaged(runs):
         ([0.6, 0.7, 0.9, 0.95, 0.99], "too strong", "bad"),
         ([0.6, 0.7, 0.7, 0.7, 0.75], "rather strong", "warn"),
         ([0.5, 0.51, 0.5, 0.5, 0.49], "collapsed", "bad"),
+        ([0.6, 0.7, *[0.5] * 20], "collapsed", "bad"),
         ([0.6, 0.5, 0.4, 0.3, 0.3], "too weak", "warn"),
     ],
 )

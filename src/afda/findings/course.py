@@ -3,6 +3,7 @@
 from statistics import mean
 from typing import Any
 
+from afda.alarms import ONE_ANSWER, PATIENCE
 from afda.findings.finished import Finished
 
 NOT_TERMS = {"learning_rate", "mu", "discriminator_accuracy", "labelled_error", "mmd2", "val_error", "commonest"}
@@ -50,7 +51,12 @@ def discriminator(one: Finished) -> dict[str, Any] | None:
         if own_rate
         else ""
     )
-    if max(abs(v - 0.5) for v in line) < 0.02:
+    last = line[-PATIENCE:]
+    if len(last) == PATIENCE and max(abs(v - 0.5) for v in last) <= ONE_ANSWER:
+        state, light = "collapsed", "bad"
+        words = "In the end the discriminator gave all features the same answer, so they learnt nothing from it."
+        advice = f"Try {stronger}, or a lower learning rate."
+    elif max(abs(v - 0.5) for v in line) < 0.02:
         state, light = "collapsed", "bad"
         words = (
             "The discriminator never told labelled from unlabelled features: either they were alike from the beginning "

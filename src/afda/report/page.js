@@ -33,7 +33,7 @@ const minus = (text) => text.replace(/^-/, "−");
 const milli = (x) => (x === null || x === undefined ? "–" : minus((1000 * x).toFixed(2)));
 const clock = (t) => (t === null || t === undefined ? "–" : t < 100 ? `${t.toFixed(0)} s` : t < 6000 ? `${(t / 60).toFixed(1)} min` : `${(t / 3600).toFixed(1)} h`);
 const between = (pair) => (pair ? `${pair[0].toFixed(1)} to ${pair[1].toFixed(1)}\u00a0%` : "–");
-const short = (x) => minus(x === 0 ? "0" : Math.abs(x) >= 1000 ? whole(Math.round(x)) : Math.abs(x) < 0.001 ? x.toExponential(1).replace(".0e", "e") : String(Number(x.toPrecision(3))));
+const short = (x) => minus(x === 0 ? "0" : Math.abs(x) >= 1000 && Math.abs(x) < 1e6 ? whole(Math.round(x)) : Math.abs(x) < 0.001 || Math.abs(x) >= 1e6 ? x.toExponential(1).replace(".0e", "e").replace("e+", "e") : String(Number(x.toPrecision(3))));
 const kept = (sentence) => sentence.replaceAll(" %", "\u00a0%"); // a number and its unit stay on one line
 const quarter = (x) => Math.round(4 * x) / 4;
 const plural = (n, one) => `${whole(n)} ${one}${n === 1 ? "" : "s"}`;
