@@ -55,7 +55,7 @@ def discriminator(one: Finished) -> dict[str, Any] | None:
     if len(last) == PATIENCE and max(abs(v - 0.5) for v in last) <= ONE_ANSWER:
         state, light = "collapsed", "bad"
         words = "In the end the discriminator gave all features the same answer, so they learnt nothing from it."
-        advice = f"Try {stronger}, or a lower learning rate."
+        advice = f"Try a lighter alignment (--set align.weight={weight / 2:g}), or a lower learning rate."
     elif max(abs(v - 0.5) for v in line) < 0.02:
         state, light = "collapsed", "bad"
         words = (
