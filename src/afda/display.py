@@ -99,6 +99,8 @@ def introduce(recipe: Recipe, data: DataSet, chosen: str | None) -> None:
 
 def follow(lines: Iterator[dict[str, Any]], recipe: Recipe, begun: int, quiet: bool) -> None:
     """Show a training while it goes on: a bar on a terminal, else a line now and then."""
+    if begun and not quiet:
+        err.print(f"Continuing after {begun} of {recipe.steps} updates.", highlight=False)
     if quiet:
         for _ in lines:
             pass
@@ -324,7 +326,7 @@ def follow_bench(tasks: "dict[str, Task]", quiet: bool) -> "list[Row]":
 def bench_table(rows: "list[Row]", machine: dict[str, Any]) -> Table:
     about = f"{machine['device_name']}, {machine['threads']} threads, {machine['precision']}, torch {machine['torch']}"
     table = Table(title=about, title_justify="left", title_style="")
-    for heading, justify in (("", "left"), ("median", "right"), ("spread", "right")):
+    for heading, justify in (("", "left"), ("median", "right"), ("range of the middle half", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(row.name, f"{row.value:.3g}", f"{row.spread:.2g}")

@@ -194,13 +194,13 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
 
 def check_shares(recipe: Recipe) -> None:
     """Refuse a batch that the processes cannot share evenly."""
-    n = processes.count()
-    for kind, size in (("labelled", recipe.labelled_batch), ("unlabelled", recipe.unlabelled_batch)):
-        if size % n and (kind == "labelled" or recipe.uses_unlabelled):
-            raise UserError(
-                f"{n} processes cannot share a batch of {size} {kind} images evenly; "
-                f"use another number of them, or --set {kind}_batch={max(1, round(size / n)) * n}."
-            )
+    x, u = recipe.labelled_batch, recipe.unlabelled_batch if recipe.uses_unlabelled else 0
+    if math.gcd(x, u) % processes.count():
+        fitting = [str(n) for n in range(2, 65) if math.gcd(x, u) % n == 0]
+        raise UserError(
+            f"{processes.count()} processes cannot share batches of {x} labelled and {u} unlabelled images evenly; "
+            + (f"--processes can be {' or '.join(fitting)}." if fitting else "leave out --processes.")
+        )
 
 
 def built(recipe: Recipe, data: DataSet) -> Classifier:

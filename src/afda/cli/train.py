@@ -29,7 +29,12 @@ from afda.errors import UserError
 
 def train(
     data: Data,
-    labels: Annotated[int | None, typer.Option(help="keep only this many labels, chosen by the seed", min=1)] = None,
+    labels: Annotated[
+        int | None,
+        typer.Option(
+            help="keep only this many labels, chosen by the seed; by default the recipe's number or all", min=1
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(help="see `afda list methods`; a+b combines two; default the recipe's, mostly vat+entropy"),
