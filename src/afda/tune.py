@@ -146,7 +146,7 @@ def tuned(
             chosen = with_point(recipe, point).with_settings([f"seed={seed}", "validation=true"])
             job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
             if not ended(job, threads, machines, stop):
-                queue_again(study, trial)
+                queue_again(study, study.trials[trial.number])
                 raise KeyboardInterrupt
             errors.append(float(job.run.result()["val_error"]))
         return mean(errors)
