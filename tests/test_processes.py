@@ -270,7 +270,7 @@ def test_what_does_not_go_together(afda, monkeypatch, tmp_path):
 
 def test_a_batch_that_cannot_be_shared(monkeypatch):
     recipe = made("pi-model").recipe
-    monkeypatch.setattr(processes, "_here", processes.Place(0, 3))
+    monkeypatch.setattr(processes, "_here", processes.Membership(0, 3))
     with pytest.raises(UserError, match=r"3 processes cannot share batches of 4 labelled .*--processes can be 2"):
         check_shares(recipe)
     check_shares(recipe.with_settings(["method=supervised", "labelled_batch=6", "unlabelled_batch=8"]))

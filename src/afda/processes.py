@@ -27,12 +27,14 @@ class ProcessLost(RunFailed):
 
 
 @dataclass
-class Place:
+class Membership:
+    """Which of how many processes this one is; alone, unless it has joined others."""
+
     rank: int = 0
     count: int = 1
 
 
-_here = Place()
+_here = Membership()
 
 
 def rank() -> int:

@@ -152,7 +152,6 @@ def tuned(
         return mean(errors)
 
     problems: list[BaseException] = []  # optuna drops those of the last trials that run at once
-
     tried = 0
 
     def guarded(trial: Any) -> float:

@@ -284,8 +284,8 @@ def test_a_pass_tracks_only_when_told():
 
 @pytest.mark.parametrize("name", names("nets"))
 def test_evaluation_with_folded_normalisation_gives_the_same(name):
-    net = choice("nets", name)().build(IMAGE, 10) if name != "small" else choice("nets", name)().build((1, 8, 8), 10)
     shape = IMAGE if name != "small" else (1, 8, 8)
+    net = choice("nets", name)().build(shape, 10)
     for module in net.modules():
         if isinstance(module, BatchNorm):
             nn.init.normal_(module.running_mean, std=0.1)

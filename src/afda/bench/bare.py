@@ -3,7 +3,6 @@
 Written out by hand, with none of the training's own code, so that whatever that code costs shows in the comparison.
 """
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,7 @@ def bare_step(training: Training) -> Callable[[], None]:
     parts = [x, u] if vat is not None and vat.on == "all" else [u]
     noise = [torch.randn_like(part) for part in parts]
     is_labelled = training.labelled_rows.float()
-    discriminator: Any = copy.copy(training.alignment)
+    alignment: Any = training.alignment
 
     def logits(images: list[Tensor]) -> Tensor:
         return torch.cat([student(part).logits for part in images])
@@ -55,17 +54,15 @@ def bare_step(training: Training) -> Callable[[], None]:
             if recipe.uses_unlabelled:
                 clean_u = student(u, track=True)
                 features, of_u = torch.cat([features, clean_u.features]), clean_u.logits
-            if discriminator is not None:
+            if alignment is not None:
                 with torch.autocast(x.device.type, enabled=False):
-                    ascent = F.binary_cross_entropy_with_logits(
-                        discriminator.d(features.detach()).squeeze(1), is_labelled
-                    )
-                    discriminator.optimizer.zero_grad()
+                    ascent = F.binary_cross_entropy_with_logits(alignment.d(features.detach()).squeeze(1), is_labelled)
+                    alignment.optimizer.zero_grad()
                     ascent.backward()
-                    discriminator.optimizer.step()
-                    discriminator.d.requires_grad_(False)
-                    loss = loss - F.binary_cross_entropy_with_logits(discriminator.d(features).squeeze(1), is_labelled)
-                    discriminator.d.requires_grad_(True)
+                    alignment.optimizer.step()
+                    alignment.d.requires_grad_(False)
+                    loss = loss - F.binary_cross_entropy_with_logits(alignment.d(features).squeeze(1), is_labelled)
+                    alignment.d.requires_grad_(True)
             if "entropy" in methods:
                 loss = loss - (of_u.softmax(1) * of_u.log_softmax(1)).sum(1).mean()
             if "pi-model" in methods:
