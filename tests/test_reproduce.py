@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,15 +100,27 @@ def test_the_table_is_made_of_the_results(swept):
     assert row["plain"]["mean"] == pytest.approx(sum(errors) / 2)
     assert row["plain"]["std"] == pytest.approx(abs(errors[0] - errors[1]) / 2**0.5)
     assert row["gain"] == pytest.approx(row["plain"]["mean"] - row["aligned"]["mean"])
+    assert row["pairs"] == 2
     assert row["paper_plain"] is None  # the paper has no digits
     assert row["signs_agree"] is None
+
+
+def test_a_gain_is_of_the_seeds_that_both_ways_have(swept, tmp_path):
+    """A sweep that was cut off must not compare an easy labelled set with a hard one."""
+    (plain, aligned), (one, _) = swept
+    shutil.copytree(one, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(aligned.run(tmp_path, "cpu", 1).path)
+    row = table("table-5", [plain, aligned], tmp_path, "cpu", 2)[0]
+    errors = [cell.run(one, "cpu", 0).result()["test_error"] for cell in (plain, aligned)]
+    assert row["gain"] == pytest.approx(errors[0] - errors[1])
+    assert tables.cells(row)[7] == ("1 of 1" if errors[0] > errors[1] else "0 of 1")
 
 
 def test_cells_not_run_are_empty(tmp_path):
     rows = table("table-5", cells("table-5", "labels=250"), tmp_path, "cpu", 3)
     assert all(row["plain"] is None and row["gain"] is None for row in rows)
     assert rows[0]["paper_plain"] == {"mean": 26.04, "std": 1.43}
-    assert tables.cells(rows[0])[4:7] == ["", "", ""]
+    assert tables.cells(rows[0])[4:8] == [""] * 4
 
 
 def test_the_written_formats_agree(swept):

@@ -10,7 +10,7 @@ from afda.data import load
 from afda.errors import UserError
 from afda.inference import load_model, outputs
 from afda.report import figures
-from afda.reproduce import Cell, measured
+from afda.reproduce import Cell, measured, statistic
 from afda.runtime import runtime
 
 UNLABELLED = 5000
@@ -44,9 +44,8 @@ def ordered(chosen: list[Cell]) -> list[Cell]:
 def by_labels(chosen: list[Cell], folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     series: dict[str, Any] = {}
     for cell in chosen:
-        results = [run.result() for s in range(seeds) if (run := cell.run(folder, profile, s)).finished]
-        errors, discrepancies = [r["test_error"] for r in results], [1000 * r["mmd2"] for r in results]
-        series.setdefault(cell.data, {})[cell.labels] = errors, discrepancies
+        by_seed = measured(cell, folder, profile, seeds).values()
+        series.setdefault(cell.data, {})[cell.labels] = tuple(list(values.values()) for values in by_seed)
     return series
 
 
@@ -64,7 +63,7 @@ def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     images = data.train[torch.from_numpy(np.concatenate([labelled, unlabelled]))]
     features = outputs(model, images.x, machine).features.numpy()
     of_cell = measured(cell, folder, profile, seeds)
-    error, discrepancy = of_cell["test_error_pct"], of_cell["mmd2_x1e3"]
+    error, discrepancy = statistic(of_cell["test_error_pct"]), statistic(of_cell["mmd2_x1e3"])
     return {
         "title": f"{cell.method}{'' if cell.align == 'none' else ' + alignment'}, {cell.labels} labels",
         "points": figures.embedding(features),
@@ -74,7 +73,7 @@ def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     }
 
 
-def brief(statistic: Any) -> str:
-    if statistic is None:
+def brief(value: dict[str, Any] | None) -> str:
+    if value is None:
         return "unknown"
-    return f"{statistic.mean:.1f}" + (f" ± {statistic.std:.1f}" if statistic.std is not None else "")
+    return f"{value['mean']:.1f}" + (f" ± {value['std']:.1f}" if value["std"] is not None else "")

@@ -125,34 +125,29 @@ def planned(
     return jobs
 
 
-@dataclass(frozen=True)
-class Statistic:
+def statistic(by_seed: dict[int, float]) -> dict[str, Any] | None:
     """Mean, sample standard deviation and number of runs."""
-
-    mean: float
-    std: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: list[float]) -> "Statistic | None":
-        if not values:
-            return None
-        return cls(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+    values = list(by_seed.values())
+    if not values:
+        return None
+    return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "n": len(values)}
 
 
-def measured(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Statistic | None]:
-    """What the finished runs of a cell gave: the test error in percent and MMD^2 times 1000."""
-    finished = [run.result() for seed in range(seeds) if (run := cell.run(folder, profile, seed)).finished]
+def measured(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, dict[int, float]]:
+    """What the finished runs of a cell gave, by seed: the test error in percent and MMD^2 times 1000."""
+    runs = {seed: cell.run(folder, profile, seed) for seed in range(seeds)}
+    finished = {seed: run.result() for seed, run in runs.items() if run.finished}
     return {
-        "test_error_pct": Statistic.of([r["test_error"] for r in finished if r["test_error"] is not None]),
-        "mmd2_x1e3": Statistic.of([1000 * r["mmd2"] for r in finished if r["mmd2"] is not None]),
+        "test_error_pct": {seed: r["test_error"] for seed, r in finished.items() if r["test_error"] is not None},
+        "mmd2_x1e3": {seed: 1000 * r["mmd2"] for seed, r in finished.items() if r["mmd2"] is not None},
     }
 
 
 def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int) -> list[dict[str, Any]]:
     """A row per operating point, method and measure: ours and the paper's, plain and aligned, and both gains.
 
-    Cells that were not run are None.
+    A gain of ours is the mean over the seeds that both ways have: they share their labelled images. Cells that were not
+    run are None.
     """
     code = paper.TABLES.get(name, "")
     points = dict.fromkeys((cell.data, cell.recipe, cell.labels, cell.method) for cell in chosen)
@@ -164,6 +159,7 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
         for metric in ("test_error_pct", "mmd2_x1e3"):
             theirs = {a: paper.printed(data, method, a != "none", labels, metric, code) for a in ours}
             plain, aligned = (ours[a][metric] for a in ours)
+            gains = [plain[seed] - aligned[seed] for seed in plain if seed in aligned]
             rows.append(
                 {
                     "data": data,
@@ -171,18 +167,19 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
                     "labels": labels,
                     "method": method,
                     "measure": metric,
-                    "plain": plain and vars(plain),
-                    "aligned": aligned and vars(aligned),
-                    "gain": gain(plain, aligned),
+                    "plain": statistic(plain),
+                    "aligned": statistic(aligned),
+                    "gain": mean(gains) if gains else None,
+                    "pairs": len(gains),
+                    "pairs_lower": sum(gain > 0 for gain in gains),
                     "paper_plain": theirs["none"] and {"mean": theirs["none"].mean, "std": theirs["none"].std},
                     "paper_aligned": theirs["adversarial"]
                     and {"mean": theirs["adversarial"].mean, "std": theirs["adversarial"].std},
-                    "paper_gain": gain(theirs["none"], theirs["adversarial"]),
+                    "paper_gain": paper_gain(theirs["none"], theirs["adversarial"]),
                 }
             )
-            ours_gain, paper_gain = rows[-1]["gain"], rows[-1]["paper_gain"]
-            known = ours_gain is not None and paper_gain is not None
-            rows[-1]["signs_agree"] = (ours_gain > 0) == (paper_gain > 0) if known else None
+            both = rows[-1]["gain"], rows[-1]["paper_gain"]
+            rows[-1]["signs_agree"] = None if None in both else (both[0] > 0) == (both[1] > 0)
     return rows
 
 
@@ -191,6 +188,7 @@ def written(
 ) -> list[Path]:
     """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
+    about += " Lower in: the seeds whose aligned run is below the plain one on the same labelled images."
     if profile == "cpu":
         about += " Shortened runs of narrow nets; the paper's are full."
     texts = {
@@ -207,6 +205,6 @@ def written(
     return [place / f"{name}.{ending}" for ending in texts]
 
 
-def gain(plain: Any, aligned: Any) -> float | None:
-    """How much alignment lowers a measure."""
+def paper_gain(plain: Any, aligned: Any) -> float | None:
+    """How much alignment lowers a measure by the paper's means."""
     return None if plain is None or aligned is None else plain.mean - aligned.mean
