@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from afda.algorithm import steps
 from afda.classifier import BatchNorm
 from afda.data.images import DataSet, Images, Preparation
 from afda.methods import Nets
 from afda.nets.small import Small
 from afda.recipe import Recipe
 from afda.runtime import Runtime
-from afda.training import begin, steps
+from afda.training import begin
 
 
 def pixels(seed, n):

@@ -5,11 +5,12 @@ from functools import cache
 import pytest
 import torch
 
+from afda.algorithm import steps
 from afda.choices import choice, names
 from afda.data.images import DataSet, Images, Preparation
 from afda.recipe import Recipe
 from afda.runtime import Runtime
-from afda.training import begin, steps
+from afda.training import begin
 
 METHODS = [*names("methods"), "vat+entropy"]
 ALIGNMENTS = ["none", *names("align")]

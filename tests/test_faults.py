@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from afda import algorithm, display, losses, training
+from afda import algorithm, display, fit, losses, training
 from afda.alarms import PATIENCE
 from afda.data import load
 from afda.findings import findings
@@ -22,7 +22,7 @@ from victims import Torn, everything, light
 @pytest.fixture
 def start(afda, digits, few, tmp_path, monkeypatch):
     """`afda train` with a checkpoint after each step, in a directory of its own; the same way to its end again."""
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", -1.0)
     (tmp_path / "recipe.json").write_text(light(digits, "vat+entropy", "adversarial", "steps=8").to_json())
     how = ["--recipe", tmp_path / "recipe.json", "--quiet", "--threads", "1", "--no-baseline", "--snapshots"]
 
@@ -335,8 +335,8 @@ def test_alarms(odd, digits, tmp_path, capsys, data, align, settings, words):
     made = light(digits, "supervised", align, "steps=60", *settings)
     machine = runtime("cpu")
     run = open_run(tmp_path / "run", made)
-    begun = training.prepared(training.begin(made, odd[data], machine), run)
-    display.follow(training.fit(begun, run), made, 0, quiet=False)
+    begun = fit.prepared(training.begin(made, odd[data], machine), run)
+    display.follow(fit.fit(begun, run), made, 0, quiet=False)
     run.unlock()
     told = [(line["step"], line["warning"]) for line in run.log() if "warning" in line]
     assert len(told) == len(words)

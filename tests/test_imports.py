@@ -18,8 +18,9 @@ ROOMS = (
     {"recipes"},
     {"run_files"},
     {"runs", "runtime", "inference", "results", "alarms"},
-    {"algorithm"},
     {"training"},
+    {"algorithm"},
+    {"fit"},
     {"sweep", "evaluate", "listing", "budget", "baseline", "predict", "workers"},
     {"check", "cluster"},
     {"reproduce", "tune"},
@@ -80,7 +81,5 @@ def test_light_imports(module):
 
 @pytest.mark.parametrize("name", ["train", "AdversarialAlignment", "AFDAClassifier"])
 def test_a_public_name_is_found_when_first_used(name):
-    done = run(
-        f"import afda.training, afda; from afda import {name}; assert callable({name}) and afda.{name} is {name}"
-    )
+    done = run(f"import afda.fit, afda; from afda import {name}; assert callable({name}) and afda.{name} is {name}")
     assert done.stderr == ""

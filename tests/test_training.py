@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from afda import algorithm, losses
-from afda import training as train
+from afda import algorithm, fit, losses
 from afda.data.images import Images
 from afda.data.split import split
 from afda.errors import RunFailed, UserError
@@ -25,6 +24,7 @@ from afda.nets.mlp import MLP
 from afda.recipes import recipe
 from afda.runs import CHECKPOINT, Run, open_run
 from afda.runtime import Runtime
+from afda.training import begin
 
 CPU = Runtime(torch.device("cpu"))
 LIGHT = ["labels=20", "labelled_batch=4", "unlabelled_batch=8", "net=mlp", "net.hidden=16", "net.features=8"]
@@ -47,7 +47,7 @@ def trained(made, data, path, stop_at=None):
     run = open_run(path, made, resume=True)
     stop = threading.Event()
     try:
-        for line in train.fit(train.prepared(train.begin(made, data, CPU), run), run, stop=stop):
+        for line in fit.fit(fit.prepared(begin(made, data, CPU), run), run, stop=stop):
             if line["step"] == stop_at:
                 stop.set()
     except KeyboardInterrupt:
@@ -106,11 +106,11 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(digits, tmp_path, method, ali
 def test_stopping_between_lines_of_the_log(digits, tmp_path, monkeypatch):
     """Sums since the last line, and lines that were logged after the last checkpoint."""
     made = light(digits, "vat+entropy", "adversarial", "steps=20")
-    monkeypatch.setattr(train, "LOG_LINES", 4)
+    monkeypatch.setattr(fit, "LOG_LINES", 4)
 
     def in_lines_of_five(path, stop_after=None):
         run = open_run(path, made, resume=True)
-        training = train.prepared(train.begin(made, digits, CPU), run)
+        training = fit.prepared(begin(made, digits, CPU), run)
         stop = threading.Event()
         record = training.record
 
@@ -121,7 +121,7 @@ def test_stopping_between_lines_of_the_log(digits, tmp_path, monkeypatch):
 
         training.record = counted
         try:
-            list(train.fit(training, run, stop=stop))
+            list(fit.fit(training, run, stop=stop))
         except KeyboardInterrupt:
             assert training.step == stop_after
         run.unlock()
@@ -163,9 +163,9 @@ def test_a_run_is_not_resumed_on_other_data(digits, tmp_path):
 
 KILLABLE = """
 import sys
-import afda.training
+import afda.fit
 from afda.cli import main
-afda.training.CHECKPOINT_SECONDS = 0.02
+afda.fit.CHECKPOINT_SECONDS = 0.02
 sys.argv = ["afda", *sys.argv[1:]]
 main()
 """
@@ -293,7 +293,7 @@ def test_one_loss_that_is_not_a_number(digits, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def finished(digits, tmp_path_factory):
     made = light(digits, "mean-teacher", "adversarial", "steps=40", "validation=true", "seed=3")
-    return made, train.train(made, digits, tmp_path_factory.mktemp("runs") / "run", on=CPU)
+    return made, fit.train(made, digits, tmp_path_factory.mktemp("runs") / "run", on=CPU)
 
 
 def test_files(finished):
@@ -349,8 +349,8 @@ def test_the_split_is_a_function_of_labels_and_seed(digits, finished):
 
 def test_the_teacher_is_what_is_kept(digits, finished, tmp_path):
     made, run = finished
-    training = train.begin(made, digits, CPU)
-    for _ in train.steps(training):
+    training = begin(made, digits, CPU)
+    for _ in algorithm.steps(training):
         pass
     model, _ = load_model(run.path)
     teacher, student = training.nets.teacher.state_dict(), training.nets.student.state_dict()
@@ -394,7 +394,7 @@ def test_log_columns(finished):
     ],
 )
 def test_columns_of_other_methods(digits, tmp_path, method, align, columns):
-    (line,) = train.train(light(digits, method, align, "steps=1"), digits, tmp_path / "run", on=CPU).log()
+    (line,) = fit.train(light(digits, method, align, "steps=1"), digits, tmp_path / "run", on=CPU).log()
     terms = {"supervised", "consistency", "entropy", "alignment", "mu", "discriminator_accuracy"}
     assert set(line) & terms == columns
     assert set(line) >= {"step", "learning_rate", "seconds", "mmd2", "bound"}
@@ -404,10 +404,10 @@ def test_columns_of_other_methods(digits, tmp_path, method, align, columns):
 def test_a_second_call_changes_nothing(digits, finished):
     made, run = finished
     before = {p.name: p.stat().st_mtime_ns for p in run.path.iterdir() if p.name != ".lock"}
-    assert train.train(made, digits, run.path, resume=True).result() == run.result()
+    assert fit.train(made, digits, run.path, resume=True).result() == run.result()
     assert {p.name: p.stat().st_mtime_ns for p in run.path.iterdir() if p.name != ".lock"} == before
     with pytest.raises(UserError, match="already exists"):
-        train.train(made, digits, run.path)
+        fit.train(made, digits, run.path)
 
 
 # Mistakes that show before anything is written
@@ -429,9 +429,9 @@ def test_mistakes_leave_what_is_there_alone(digits, tmp_path, settings, words):
     before = (run.path / CHECKPOINT).read_bytes()
     wrong = made.with_settings(settings)
     with pytest.raises(UserError, match=words):
-        train.train(wrong, digits, run.path, overwrite=True)
+        fit.train(wrong, digits, run.path, overwrite=True)
     with pytest.raises(UserError, match=words):
-        train.train(wrong, digits, tmp_path / "new")
+        fit.train(wrong, digits, tmp_path / "new")
     assert (run.path / CHECKPOINT).read_bytes() == before
     assert not (tmp_path / "new").exists()
 
@@ -441,7 +441,7 @@ def test_a_net_that_cannot_take_the_inputs(digits, tmp_path, net, shape):
     images = Images(torch.zeros(30, *shape), torch.arange(30) % 10)
     made = light(digits, "supervised", "none", f"net={net}")
     with pytest.raises(UserError, match=rf"The net {net} cannot take inputs of shape .*choose another --net"):
-        train.train(made, replace(digits, train=images, test=None), tmp_path / "run", on=CPU)
+        fit.train(made, replace(digits, train=images, test=None), tmp_path / "run", on=CPU)
     assert not (tmp_path / "run").exists()
 
 
@@ -461,7 +461,7 @@ def test_the_order_matters_and_both_train(digits, tmp_path):
 def test_the_loss_goes_down(digits, tmp_path, method):
     net = ("net.hidden=64", "net.features=32", "net.momentum=0.1")
     settings = ("steps=60", "labelled_batch=20", "optimisation.learning_rate=0.005", *net)
-    lines = train.train(light(digits, method, "adversarial", *settings), digits, tmp_path / "run", on=CPU).log()
+    lines = fit.train(light(digits, method, "adversarial", *settings), digits, tmp_path / "run", on=CPU).log()
     first, last = (np.mean([line["supervised"] for line in part]) for part in (lines[:5], lines[-5:]))
     assert last < 0.7 * first
     assert Run(tmp_path / "run").result()["test_error"] < 60
@@ -475,16 +475,16 @@ def test_seeds_differ_and_repeat(digits, tmp_path):
 
 
 def test_methods_share_their_labels(digits):
-    parts = [train.begin(light(digits, m, a), digits, CPU).split.labelled.tolist()
+    parts = [begin(light(digits, m, a), digits, CPU).split.labelled.tolist()
              for m, a in (("supervised", "none"), ("vat+entropy", "adversarial"))]  # fmt: skip
     assert parts[0] == parts[1]
 
 
 def test_the_opponent_may_have_its_own_rate(digits):
     made = light(digits, "supervised", "adversarial", "align.learning_rate=0.1", "optimisation.learning_rate=0.01")
-    training = train.begin(made, digits, CPU)
+    training = begin(made, digits, CPU)
     assert training.opponent_rates({"learning_rate": 0.005, "beta1": 0.5}) == {"learning_rate": 0.05, "beta1": 0.5}
-    plain = train.begin(light(digits), digits, CPU)
+    plain = begin(light(digits), digits, CPU)
     assert plain.opponent_rates({"learning_rate": 0.005, "beta1": 0.5}) == {"learning_rate": 0.005, "beta1": 0.5}
 
 
@@ -509,10 +509,10 @@ def test_average():
 
 
 def test_the_teacher_follows_its_decay(digits):
-    training = train.begin(light(digits, "mean-teacher", "none", "method.mean-teacher.decay=0.7"), digits, CPU)
+    training = begin(light(digits, "mean-teacher", "none", "method.mean-teacher.decay=0.7"), digits, CPU)
     decays = [0.5, 2 / 3, 0.7, 0.7]
     teacher = {k: v.clone() for k, v in training.nets.teacher.named_parameters()}
-    for decay, step in zip(decays, train.steps(training), strict=False):
+    for decay, step in zip(decays, algorithm.steps(training), strict=False):
         for name, weight in training.nets.student.named_parameters():
             teacher[name] = decay * teacher[name] + (1 - decay) * weight.detach()
         for name, weight in training.nets.teacher.named_parameters():
@@ -523,7 +523,7 @@ def test_the_teacher_follows_its_decay(digits):
 
 def test_the_discriminator_is_not_moved_by_the_loss_of_f(digits):
     """Each kind of update touches its own weights only."""
-    training = train.begin(light(digits, "supervised", "adversarial"), digits, CPU)
+    training = begin(light(digits, "supervised", "adversarial"), digits, CPU)
     assert isinstance(training.alignment, nn.Module)
     mine = {id(p) for group in training.optimizer.param_groups for p in group["params"]}
     its = {id(p) for p in training.alignment.parameters()}
@@ -533,7 +533,7 @@ def test_the_discriminator_is_not_moved_by_the_loss_of_f(digits):
 
 def test_bfloat16_trains(digits, tmp_path):
     made = light(digits)
-    run = train.train(made, digits, tmp_path / "run", on=Runtime(torch.device("cpu"), "bfloat16"))
+    run = fit.train(made, digits, tmp_path / "run", on=Runtime(torch.device("cpu"), "bfloat16"))
     assert all(np.isfinite(line["supervised"]) for line in run.log())
     assert run.read_json("environment.json")["precision"] == "bfloat16"
     assert os.path.getsize(run.path / "model.safetensors") > 0

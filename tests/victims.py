@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 import afda.findings
-import afda.training
+import afda.fit
 import afda.tune
 from afda import algorithm, cli, results, runs
 from afda.recipes import recipe
@@ -23,7 +23,7 @@ from afda.recipes import recipe
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
-        *("afda.cli", "afda.findings", "afda.training", "afda.tune"),
+        *("afda.cli", "afda.findings", "afda.fit", "afda.tune"),
         *("optuna", "pytest", "scipy.stats", "torch._dynamo"),
     ]
 )
@@ -108,7 +108,7 @@ def victim(arguments: list[str], kill_at: tuple[str, int] | None, checkpoint_sec
     torch.set_num_threads(1)
     os.setsid()  # so that it can be killed with all that it starts
     moments = Moments(kill_at)
-    afda.training.CHECKPOINT_SECONDS = checkpoint_seconds
+    afda.fit.CHECKPOINT_SECONDS = checkpoint_seconds
     afda.tune.SUPERVISED_BATCH, afda.tune.RATES = (8, 16), (5e-4, 5e-3)  # a grid of four points
     runs.open = moments.opened
     moments.around(os, "replace", "moving", 1)
@@ -116,7 +116,7 @@ def victim(arguments: list[str], kill_at: tuple[str, int] | None, checkpoint_sec
     moments.around(os, "fsync", "syncing")
     moments.around(algorithm, "set_rates", "a step")
     moments.around(results, "outputs", "an evaluation")
-    moments.around(afda.training, "save_model", "the model")
+    moments.around(afda.fit, "save_model", "the model")
     sys.argv = ["afda", *arguments]
     try:
         cli.main()

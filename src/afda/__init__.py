@@ -12,7 +12,7 @@ _HOME = {
     "Recipe": "afda.recipe",
     "mmd2": "afda.measures",
     "risk_bound": "afda.measures",
-    "train": "afda.training",
+    "train": "afda.fit",
 }
 
 __all__ = ["AFDAClassifier", "AdversarialAlignment", "Recipe", "__version__", "mmd2", "risk_bound", "train"]
@@ -20,9 +20,9 @@ __all__ = ["AFDAClassifier", "AdversarialAlignment", "Recipe", "__version__", "m
 if TYPE_CHECKING:
     from afda.align.adversarial import AdversarialAlignment
     from afda.estimator import AFDAClassifier
+    from afda.fit import train
     from afda.measures import mmd2, risk_bound
     from afda.recipe import Recipe
-    from afda.training import train
 
 
 def __getattr__(name: str) -> Any:

@@ -1,19 +1,16 @@
 """Algorithm 1 of the paper: learn f and g from few labels and many unlabelled images, against the discriminator d."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
 from afda import losses, processes
 from afda.classifier import Classifier
 from afda.recipe import Recipe
-
-if TYPE_CHECKING:
-    from afda.training import Training
+from afda.training import Training
 
 
-def steps(training: "Training") -> Iterator[int]:
+def steps(training: Training) -> Iterator[int]:
     """Algorithm 1. Yields the number of updates done after each of them.
 
     The paper updates f and g, then d at the new f. Here the loop is rotated: the clean pass of a new batch is a pass of

@@ -31,6 +31,7 @@ from afda.data.own import with_more_labels
 from afda.data.sets import cifar10, svhn
 from afda.evaluate import evaluated
 from afda.findings import findings
+from afda.fit import prepared, train
 from afda.inference import load_model
 from afda.predict import items, predicted
 from afda.recipe import Recipe
@@ -39,7 +40,7 @@ from afda.report.page import page
 from afda.runs import CHECKPOINT, Run
 from afda.runtime import runtime
 from afda.sweep import Job, seconds_left
-from afda.training import begin, prepared, train
+from afda.training import begin
 
 
 class Target(NamedTuple):

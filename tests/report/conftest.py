@@ -8,9 +8,9 @@ import pytest
 
 from afda.data import load
 from afda.findings import findings, looks, report
+from afda.fit import train
 from afda.recipes import recipe
 from afda.runtime import runtime
-from afda.training import train
 
 STRANGE = ("<script>alert(1)</script>", "</script><b>bold", "a & b", '"quoted" \u2028', "{{style}}")
 UNLABELLED = 400

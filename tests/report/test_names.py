@@ -7,13 +7,13 @@ from PIL import Image
 
 from afda.data import load
 from afda.findings import report
+from afda.fit import train
 from afda.inference import load_model
 from afda.predict import items, predicted, table
 from afda.recipe import Recipe
 from afda.recipes import recipe
 from afda.report import tables
 from afda.runtime import runtime
-from afda.training import train
 from afda.tune import page as tune_page
 
 CLASSES = ("<img src=x onerror=alert(1)>", "=1+1 {{script}} 'q' \"q\"", "<", "\u202eltr\u200f\n<b>\udcff")

@@ -84,10 +84,11 @@ def train(
     from afda import display, workers
     from afda.baseline import without_unlabelled
     from afda.budget import steps_within
+    from afda.fit import assist, check_data, fit, prepared
     from afda.processes import told
     from afda.recipe import Recipe
     from afda.runs import BASELINE, Run, open_run
-    from afda.training import assist, begin, check_data, fit, prepared
+    from afda.training import begin
 
     started = time.monotonic()
     check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
@@ -97,8 +98,7 @@ def train(
     begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
     images = loaded(data, quiet, begun, more_labels, side=size)
     no_test, snapshots, baseline = asked_before(begun, no_test, snapshots, baseline)
-    if no_test:
-        images = replace(images, test=None)
+    images = replace(images, test=None) if no_test else images
     if recipe is None and begun is not None:
         recipe = str(begun.path / "recipe.json")  # a run is continued with its own settings
     name = recipe or default_recipe(images, machine.device.type)
