@@ -14,7 +14,7 @@ from afda import paper
 from afda.errors import UserError
 from afda.recipes import recipe, shelf
 from afda.report import tables
-from afda.reproduce import EXPERIMENTS, cells, planned, table, written
+from afda.reproduce import EXPERIMENTS, cells, file_name, planned, table, written
 from afda.runs import Run
 from afda.sweep import sweep
 
@@ -69,6 +69,12 @@ def test_only():
             cells("table-5", only)
     with pytest.raises(UserError, match="table-5"):
         cells("table5")
+
+
+def test_a_part_of_a_table_does_not_take_the_place_of_the_whole():
+    assert file_name("table-5") == "table-5"
+    assert file_name("table-5", "method=vat,labels=250") == "table-5-method-vat-labels-250"
+    assert file_name("figure-7", labels=20, on_digits=True) == "figure-7-on-digits-labels-20"
 
 
 def numbers_of(rows):

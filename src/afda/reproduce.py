@@ -1,5 +1,6 @@
 """The paper's tables and figures, each as a named list of cells to run, and ours beside the paper's."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,6 +112,12 @@ def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool 
     return chosen
 
 
+def file_name(name: str, only: str = "", labels: int | None = None, on_digits: bool = False) -> str:
+    """A part of a table, or one with other data, has files of its own beside the whole one's."""
+    parts = [name, "on-digits" if on_digits else "", f"labels-{labels}" if labels else "", *only.split(",")]
+    return "-".join(filter(None, parts)).replace("=", "-").replace(os.sep, "-")
+
+
 def planned(
     name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int, settings: Sequence[str] = ()
 ) -> list[Job]:
@@ -184,7 +191,13 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
 
 
 def written(
-    name: str, rows: list[dict[str, Any]], folder: Path, profile: str, command: str, figure: Path | None = None
+    name: str,
+    rows: list[dict[str, Any]],
+    folder: Path,
+    profile: str,
+    command: str,
+    figure: Path | None = None,
+    called: str = "",
 ) -> list[Path]:
     """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
@@ -200,9 +213,10 @@ def written(
     place = folder / profile / "tables"
     with full_disk_explained(place):
         place.mkdir(parents=True, exist_ok=True)
-        for ending, text in texts.items():
-            (place / f"{name}.{ending}").write_text(text, encoding="utf-8")
-    return [place / f"{name}.{ending}" for ending in texts]
+        paths = [place / f"{called or name}.{ending}" for ending in texts]
+        for path, text in zip(paths, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+    return paths
 
 
 def paper_gain(plain: Any, aligned: Any) -> float | None:

@@ -71,7 +71,7 @@ def reproduce(
     """A table or figure of the paper as a sweep that can be cut off and continued: ours beside the paper's."""
     from afda import display
     from afda.errors import unknown
-    from afda.reproduce import PROFILES, cells, planned, table, written
+    from afda.reproduce import PROFILES, cells, file_name, planned, table, written
     from afda.sweep import sweep
 
     if profile not in PROFILES:
@@ -85,14 +85,14 @@ def reproduce(
         contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
     ):
         jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seeds")
-    rows = table(name, chosen, out, profile, seeds)
+    rows, called = table(name, chosen, out, profile, seeds), file_name(name, only, labels, on_digits)
     drawn: list[Path] = []
     if name.startswith("figure"):
         from afda.illustrate import illustrated
 
-        drawn = illustrated(name, chosen, out, profile, seeds)
+        drawn = illustrated(name, chosen, out, profile, seeds, called)
     figure = next((path for path in drawn if path.suffix == ".png"), None)
-    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]), figure) + drawn
+    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]), figure, called) + drawn
     if as_json:
         print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
     else:
