@@ -5,11 +5,13 @@ import ctypes
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from afda import processes
 from afda.errors import UserError
@@ -37,11 +39,15 @@ class Runtime:
         wide = self.device.type == "cuda" or min(channels, default=0) >= WIDE_ENOUGH
         return replace(self, precision="bfloat16" if wide and fast_bfloat16(self.device) else "float32", free=True)
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def autocast(self) -> Iterator[None]:
         """Passes inside compute in this runtime's precision."""
-        if self.precision != "bfloat16":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        with contextlib.ExitStack() as stack:
+            if self.precision == "bfloat16":
+                stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
+                if self.device.type == "cpu" and not fast_bfloat16(self.device):
+                    stack.enter_context(EmulatedProducts())
+            yield
 
     def place(self, module: nn.Module) -> nn.Module:
         """The module on the device, its convolutions in the layout that is fast."""
@@ -65,6 +71,24 @@ class Runtime:
             "torch": torch.__version__,
             "platform": platform.platform(),
         }
+
+
+class EmulatedProducts(TorchFunctionMode):
+    """Convolutions and linear layers under autocast, on a CPU that has no bfloat16: rounded alike, but in float32.
+
+    Such hardware multiplies bfloat16 and adds up in float32. To round to bfloat16 before and after a product in float32
+    gives the same but for the order of the sum, forwards and backwards, several times faster than torch's own way.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.conv2d, torch.nn.functional.linear) or not torch.is_autocast_enabled("cpu"):
+            return func(*args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            tensors = [a.bfloat16().float() if isinstance(a, Tensor) else a for a in args]
+            return func(*tensors, **kwargs).bfloat16()
 
 
 def runtime(device: str = "auto", precision: str = "auto", threads: int | None = None) -> Runtime:
