@@ -69,7 +69,7 @@ def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
         "points": figures.embedding(features),
         "y": images.y.numpy(),
         "labelled": np.arange(len(images)) < len(labelled),
-        "caption": f"MMD² {brief(discrepancy)}, error {brief(error)} %",
+        "caption": f"error {brief(error)} %, MMD² × 10³ {brief(discrepancy)}",
     }
 
 
