@@ -73,8 +73,8 @@ def test_only():
 
 def test_a_part_of_a_table_does_not_take_the_place_of_the_whole():
     assert file_name("table-5") == "table-5"
-    assert file_name("table-5", "method=vat,labels=250") == "table-5-method-vat-labels-250"
-    assert file_name("figure-7", labels=20, on_digits=True) == "figure-7-on-digits-labels-20"
+    assert file_name("table-5", "method=vat,labels=250") == "table-5-labels-250-method-vat"
+    assert file_name("figure-7", labels=20, on_digits=True) == "figure-7-on-digits-with-20-labels"
 
 
 def numbers_of(rows):
@@ -133,7 +133,8 @@ def test_the_written_formats_agree(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
     md, csv, tex, page = (
-        path.read_text() for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2")
+        path.read_text()
+        for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2", None, "table-5")
     )
     mean = f"{rows[0]['plain']['mean']:.2f}"
     assert mean in md
@@ -183,7 +184,7 @@ def test_t_sne_panels(swept):
     from afda.illustrate import illustrated
 
     chosen, (one, _) = swept
-    for path in illustrated("figure-4", chosen, one, "cpu", 2):
+    for path in illustrated("figure-4", chosen, one, "cpu", 2, "figure-4"):
         assert path.stat().st_size > 1000
 
 

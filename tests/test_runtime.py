@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from afda.nets.conv_large import ConvLarge
 from afda.nets.mlp import MLP
-from afda.runtime import EmulatedProducts
+from afda.runtime import EmulatedProducts, Runtime
 
 IMAGES = torch.randn(6, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -45,6 +45,18 @@ def test_emulated_bfloat16_is_torchs_own(made):
         # Sums in another order are rounded another way now and then, and a little of that comes out at the end.
         assert off(ours, theirs) < off(ours, exact) / 4
         assert off(ours, exact) > 0.001  # it is not float32 in disguise
+
+
+@pytest.mark.parametrize("hardware", [False, True])
+def test_only_a_machine_without_bfloat16_emulates_it(monkeypatch, hardware):
+    monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: hardware)
+    used = []
+    monkeypatch.setattr(EmulatedProducts, "__torch_function__", lambda _, func, *__, **___: used.append(func))
+    machine = Runtime(torch.device("cpu"), "bfloat16")
+    x, w = torch.ones(1, 2), torch.ones(3, 2)
+    with machine.autocast():
+        F.linear(x, w)
+    assert bool(used) == (not hardware) == machine.describe()["emulated"]
 
 
 def test_what_leaves_autocast_is_not_rounded():

@@ -19,7 +19,7 @@ UNLABELLED = 5000
 COLUMNS = {"figure-1": 2, "figure-4": 4, "figure-6": 5, "figure-7": 4}
 
 
-def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int, called: str = "") -> list[Path]:
+def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int, called: str) -> list[Path]:
     """Write a figure from the runs that are finished. t-SNE shows the first seed; captions average over all."""
     finished = [cell for cell in chosen if cell.run(folder, profile, 0).finished]
     if not finished:
@@ -33,7 +33,7 @@ def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds
     else:
         panels = [panel(cell, folder, profile, seeds) for cell in ordered(finished)]
         made = figures.embeddings_figure(panels, COLUMNS[name])
-    return figures.save(made, folder / profile / "figures" / (called or name))
+    return figures.save(made, folder / profile / "figures" / called)
 
 
 def ordered(chosen: list[Cell]) -> list[Cell]:

@@ -114,7 +114,8 @@ def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool 
 
 def file_name(name: str, only: str = "", labels: int | None = None, on_digits: bool = False) -> str:
     """A part of a table, or one with other data, has files of its own beside the whole one's."""
-    parts = [name, "on-digits" if on_digits else "", f"labels-{labels}" if labels else "", *only.split(",")]
+    others = ["on-digits" if on_digits else "", f"with-{labels}-labels" if labels else ""]
+    parts = [name, *others, *sorted(only.split(","))]
     return "-".join(filter(None, parts)).replace("=", "-").replace(os.sep, "-")
 
 
@@ -179,6 +180,7 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
                     "gain": mean(gains) if gains else None,
                     "pairs": len(gains),
                     "pairs_lower": sum(gain > 0 for gain in gains),
+                    "pairs_equal": sum(gain == 0 for gain in gains),
                     "paper_plain": theirs["none"] and {"mean": theirs["none"].mean, "std": theirs["none"].std},
                     "paper_aligned": theirs["adversarial"]
                     and {"mean": theirs["adversarial"].mean, "std": theirs["adversarial"].std},
@@ -196,24 +198,25 @@ def written(
     folder: Path,
     profile: str,
     command: str,
-    figure: Path | None = None,
-    called: str = "",
+    figure: Path | None,
+    called: str,
 ) -> list[Path]:
     """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
-    about += " Lower in: the seeds whose aligned run is below the plain one on the same labelled images."
+    if any(row["pairs"] for row in rows):
+        about += " Gain and lower in: of the seeds that both have, which share their labelled images."
     if profile == "cpu":
         about += " Shortened runs of narrow nets; the paper's are full."
     texts = {
-        "md": f"# {name}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
+        "md": f"# {called}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
         "csv": tables.as_csv(rows),
         "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
-        "html": tables.page(name, f"{about} Made by: {command}", rows, figure.read_bytes() if figure else None),
+        "html": tables.page(called, f"{about} Made by: {command}", rows, figure.read_bytes() if figure else None),
     }
     place = folder / profile / "tables"
     with full_disk_explained(place):
         place.mkdir(parents=True, exist_ok=True)
-        paths = [place / f"{called or name}.{ending}" for ending in texts]
+        paths = [place / f"{called}.{ending}" for ending in texts]
         for path, text in zip(paths, texts.values(), strict=True):
             path.write_text(text, encoding="utf-8")
     return paths

@@ -45,9 +45,14 @@ class Runtime:
         with contextlib.ExitStack() as stack:
             if self.precision == "bfloat16":
                 stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
-                if self.device.type == "cpu" and not fast_bfloat16(self.device):
+                if self.emulates:
                     stack.enter_context(EmulatedProducts())
             yield
+
+    @property
+    def emulates(self) -> bool:
+        """Whether the precision is one that the CPU does not have."""
+        return self.precision == "bfloat16" and self.device.type == "cpu" and not fast_bfloat16(self.device)
 
     def place(self, module: nn.Module) -> nn.Module:
         """The module on the device, its convolutions in the layout that is fast."""
@@ -65,6 +70,7 @@ class Runtime:
             "device": str(self.device),
             "device_name": name or platform.machine(),
             "precision": self.precision,
+            "emulated": self.emulates,
             "threads": torch.get_num_threads(),
             "processes": processes.count(),
             "python": platform.python_version(),
@@ -76,19 +82,23 @@ class Runtime:
 class EmulatedProducts(TorchFunctionMode):
     """Convolutions and linear layers under autocast, on a CPU that has no bfloat16: rounded alike, but in float32.
 
-    Such hardware multiplies bfloat16 and adds up in float32. To round to bfloat16 before and after a product in float32
-    gives the same but for the order of the sum, forwards and backwards, several times faster than torch's own way.
+    Hardware that has it multiplies bfloat16 and adds up in float32. Rounding to bfloat16 before and after a product in
+    float32 gives the same but for the order of the sum, forwards and backwards, and does not take torch's slow way.
+    Gradients of several passes add up in float32 here, in bfloat16 there.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+
+        def rounded(value: Any) -> Any:
+            return value.bfloat16().float() if isinstance(value, Tensor) else value
+
         if func not in (torch.conv2d, torch.nn.functional.linear) or not torch.is_autocast_enabled("cpu"):
             return func(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
-            tensors = [a.bfloat16().float() if isinstance(a, Tensor) else a for a in args]
-            return func(*tensors, **kwargs).bfloat16()
+            return func(*map(rounded, args), **{name: rounded(value) for name, value in kwargs.items()}).bfloat16()
 
 
 def runtime(device: str = "auto", precision: str = "auto", threads: int | None = None) -> Runtime:
@@ -109,7 +119,7 @@ def runtime(device: str = "auto", precision: str = "auto", threads: int | None =
 
 
 def fast_bfloat16(device: torch.device) -> bool:
-    """Whether the machine multiplies bfloat16 in hardware; elsewhere it is emulated, and slow."""
+    """Whether the machine multiplies bfloat16 in hardware; elsewhere it takes longer than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

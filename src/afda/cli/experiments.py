@@ -49,7 +49,7 @@ def demo(
 def reproduce(
     name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
     profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
-    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell, and in the table", min=1)] = 3,
     only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
     labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
     on_digits: Annotated[

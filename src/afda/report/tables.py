@@ -38,6 +38,12 @@ def signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}"
 
 
+def lower(row: dict[str, Any]) -> str:
+    """In how many pairs of runs the aligned one is lower."""
+    equal = f", {row['pairs_equal']} equal" if row["pairs_equal"] else ""
+    return f"{row['pairs_lower']} of {row['pairs']}{equal}" if row["pairs"] else ""
+
+
 def cells(row: dict[str, Any]) -> list[str]:
     """The texts of one row, in the order of HEADER."""
     return [
@@ -48,7 +54,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         spread(row["plain"]),
         spread(row["aligned"]),
         signed(row["gain"]),
-        f"{row['pairs_lower']} of {row['pairs']}" if row["pairs"] else "",
+        lower(row),
         spread(row["paper_plain"]),
         spread(row["paper_aligned"]),
         signed(row["paper_gain"]),
