@@ -87,6 +87,7 @@ def test_following_jobs(console, tmp_path):
     todo = jobs([PLAIN, ALIGNED, PLAIN.with_settings(["seed=1"])], tmp_path, "digits")
     runs = [open_run(job.run.path, job.recipe) for job in todo]
     runs[0].write_json("result.json", RESULT)
+    todo[0].found_finished = True
     runs[1].append_log(LONG)
     todo[0].state, todo[1].state, todo[2].state = "done", "running", "failed"
     todo[2].problem = "[red]a problem[/x]"
@@ -100,7 +101,7 @@ def test_following_jobs(console, tmp_path):
         assert "[red]a problem[/x]" in table
     else:
         assert text.splitlines() == [
-            "supervised-50-seed0: done (3 s)",
+            "1 of 3 runs were finished before.",
             "supervised-50-seed1: failed ([red]a problem[/x])",
         ]
 

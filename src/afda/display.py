@@ -43,6 +43,8 @@ err = Screen(stderr=True, soft_wrap=True, markup=False, emoji=False)
 BAR = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
+NEXT = 5
+"""Waiting runs of a sweep that are shown."""
 PLAIN_EVERY = 10.0
 """Seconds between two lines where there is no terminal."""
 
@@ -142,6 +144,10 @@ def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
         return todo
     told: set[int] = set()
     for todo in states:
+        before = {id(job) for job in todo if job.found_finished}
+        if before - told:
+            told |= before
+            err.print(f"{len(before)} of {len(todo)} runs were finished before.", highlight=False)
         for job in todo:
             if job.state in ("done", "failed") and id(job) not in told:
                 told.add(id(job))
@@ -151,12 +157,17 @@ def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
 
 
 def progress_table(todo: list[Job], title: str) -> Table:
+    """What runs, what failed and what is next: a sweep may have more runs than the screen has lines."""
     done, left = sum(job.state == "done" for job in todo), seconds_left(todo)
     time_left = "" if left is None else f", about {duration(left)} left"
     table = Table(title=f"{title}: {done} of {len(todo)} runs done{time_left}", title_justify="left")
     for column in ("run", "state", "step", "now"):
         table.add_column(column)
-    for job in todo:
+    waiting = [job for job in todo if job.state == "waiting"]
+    shown = [job for job in todo if job.state in ("running", "failed")] + waiting[:NEXT]
+    if len(waiting) > NEXT:
+        table.caption = f"and {len(waiting) - NEXT} more waiting"
+    for job in shown:
         line = job.latest if job.state == "running" else {"step": 0}
         now = news(line, job.recipe) if line["step"] else job.problem if job.state == "failed" else ""
         step = f"{line['step']}/{job.recipe.steps}" if job.state == "running" else ""
@@ -234,7 +245,7 @@ def reproduction_table(name: str, rows: list[dict[str, Any]], profile: str) -> T
     texts = [tables.cells(row) for row in rows]
     for i, column in enumerate(tables.HEADER):
         if any(text[i] for text in texts):
-            table.add_column(column, no_wrap=True)
+            table.add_column(column, overflow="fold")
     for text in texts:
         table.add_row(*(cell for i, cell in enumerate(text) if any(other[i] for other in texts)))
     return table

@@ -72,12 +72,14 @@ class Job:
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     problem: str = ""
     process: Process | None = None
+    found_finished: bool = False
+    """Whether it was done before its turn came."""
 
     def __post_init__(self) -> None:
         if self.run.finished:
             if changed := differences(self.run.recipe(), self.recipe):
                 raise UserError(f"{self.run.path} is a run of another recipe ({changed}); choose another --out.")
-            self.state = "done"
+            self.state, self.found_finished = "done", True
 
     @cached_property
     def seconds(self) -> float:
@@ -96,7 +98,7 @@ class Job:
             run = open_run(self.run.path, self.recipe, resume=True)
             if run.finished:
                 run.unlock()
-                self.state = "done"
+                self.state, self.found_finished = "done", True
                 return
             self.process = machines.launch(run, self.data, threads, self.options)
         except InUse:
