@@ -106,6 +106,25 @@ def test_following_jobs(console, tmp_path):
         ]
 
 
+def test_a_stopped_sweep_says_how_to_go_on(console, tmp_path, capsys):
+    todo = jobs([PLAIN, ALIGNED], tmp_path, "digits")
+
+    def states():
+        yield todo
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        display.follow_jobs(states(), "a title")
+    assert "stopped with 0 of 2 runs done; the same command continues" in capsys.readouterr().err
+
+
+def test_the_time_left_counts_runs_that_have_just_begun(tmp_path):
+    todo = jobs([PLAIN, PLAIN.with_settings(["seed=1"])], tmp_path, "digits")
+    open_run(todo[0].run.path, todo[0].recipe).write_json("result.json", RESULT)
+    todo[0].state, todo[1].state = "done", "running"
+    assert display.seconds_left(todo) == RESULT["seconds"]
+
+
 def test_result_table():
     text = shown(display.result_table(RESULT, "mine[/b], vat"))
     for words in (

@@ -108,6 +108,17 @@ def test_mmd2_is_unbiased():
     assert error < 0.1 * (1 / 5 + 1 / 8) * 0.5
 
 
+@pytest.mark.parametrize("n", [20, 50, 100])
+def test_mmd2_of_a_set_with_equally_many_per_class_comes_out_below_zero(n):
+    """Features that are the classes themselves, and a bandwidth that makes different ones as good as unlike."""
+    classes = 10
+    features = torch.eye(classes, dtype=torch.float64).repeat_interleave(200, dim=0)
+    balanced = torch.eye(classes, dtype=torch.float64).repeat_interleave(n // classes, dim=0)
+    found = float(mmd2(balanced, features, bandwidth=0.02))
+    # The large set is balanced too, which costs it next to nothing.
+    assert found == pytest.approx(-(classes - 1) / (classes * (n - 1)), abs=6e-4)
+
+
 def test_mmd2_sees_a_difference_and_neither_shift_nor_scale():
     p, q = normal(60, 4), normal(80, 4, seed=1)
     apart = float(mmd2(p, q + 2))

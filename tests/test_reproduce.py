@@ -129,6 +129,16 @@ def test_cells_not_run_are_empty(tmp_path):
     assert tables.cells(rows[0])[4:8] == [""] * 4
 
 
+def test_the_written_table_says_what_it_is_of(swept):
+    chosen, (one, _) = swept
+    rows = table("table-5", chosen, one, "cpu", 2)
+    md, _, tex, page = written("table-5", rows, one, "cpu", "afda", None, "table-5-on-digits")
+    assert md.read_text().startswith("# table-5-on-digits")
+    assert "embedded digits" in md.read_text()
+    for path in (md, tex, page):  # the paper has nothing on them, so no empty columns
+        assert "paper aligned" not in path.read_text()
+
+
 def test_the_written_formats_agree(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)

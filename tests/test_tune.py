@@ -9,7 +9,7 @@ import pytest
 
 from afda.recipe import Recipe
 from afda.recipes import recipe
-from afda.tune import grid, with_point
+from afda.tune import doubt, grid, with_point
 
 QUICK = [word for text in ("steps=8", "net.width=0.25") for word in ("--set", text)]
 
@@ -32,6 +32,14 @@ def test_the_batch_keeps_its_size(digits):
     assert (moved.labelled_batch, moved.unlabelled_batch) == (2, 98)
     assert moved.method[0].radius == 7.0
     assert moved.optimisation.learning_rate == 1e-3
+
+
+def test_how_far_to_trust_the_order(digits):
+    points = [({"labelled_batch": 2.0}, 10.0), ({"labelled_batch": 4.0}, 10.0), ({"labelled_batch": 8.0}, 20.0)]
+    words = doubt(points, digits, recipe("digits-demo", digits, "supervised", "none", 50), 4)
+    assert "images: 50, seeds: 4; one standard error is 2.1 points" in words
+    assert "2 points share the best" in words
+    assert "share" not in doubt(points[1:], digits, recipe("digits-demo", digits, "supervised", "none", 50), 4)
 
 
 @pytest.fixture(scope="module")

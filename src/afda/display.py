@@ -88,13 +88,15 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda done: status.update(f"{done:,} {what}")
 
 
-def introduce(recipe: Recipe, data: DataSet, chosen: str | None) -> None:
+def introduce(recipe: Recipe, data: DataSet, chosen: str | None, emulated: bool = False) -> None:
     """What the user should know before a training begins."""
     remarks = [f"Note: {note}" for note in data.notes]
     if chosen is not None:
         remarks.insert(0, f"Recipe {chosen} (see `afda list recipes`; choose with --recipe).")
     if recipe.preparation.normalise == "zca":
         remarks.append("Fitting the whitening of the images; this takes a minute or two.")
+    if emulated:
+        remarks.append("This CPU has no bfloat16, so it is emulated; float32 would be faster.")
     for remark in remarks:
         err.print(remark, highlight=False)
 
@@ -137,11 +139,26 @@ def warn(line: dict[str, Any]) -> None:
 def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
     """Show a sweep while it goes on, and return its jobs."""
     todo: list[Job] = []
-    if err.is_terminal:
-        with Live(console=err, refresh_per_second=4, transient=True) as live:
-            for todo in states:
-                live.update(progress_table(todo, title))
-        return todo
+    try:
+        for news_of in shown_jobs(states, title) if err.is_terminal else told_jobs(states):
+            todo = news_of
+    except KeyboardInterrupt:
+        done = sum(job.state == "done" for job in todo)
+        complain(f"stopped with {done} of {len(todo)} runs done; the same command continues.")
+        raise
+    return todo
+
+
+def shown_jobs(states: Iterable[list[Job]], title: str) -> Iterator[list[Job]]:
+    """On a terminal: a table that changes."""
+    with Live(console=err, refresh_per_second=4, transient=True) as live:
+        for todo in states:
+            live.update(progress_table(todo, title))
+            yield todo
+
+
+def told_jobs(states: Iterable[list[Job]]) -> Iterator[list[Job]]:
+    """Elsewhere: a line for each run that ends."""
     told: set[int] = set()
     for todo in states:
         before = {id(job) for job in todo if job.found_finished}
@@ -153,7 +170,7 @@ def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
                 told.add(id(job))
                 detail = job.problem if job.state == "failed" else f"{job.run.result()['seconds']:.0f} s"
                 err.print(f"{job.run.path.name}: {job.state} ({detail})", highlight=False)
-    return todo
+        yield todo
 
 
 def progress_table(todo: list[Job], title: str) -> Table:
@@ -242,18 +259,18 @@ def reproduction_table(name: str, rows: list[dict[str, Any]], profile: str) -> T
     """Ours beside the paper's; cells that were not run are empty."""
     shortened = " (shortened runs of narrow nets)" if profile == "cpu" else ""
     table = Table(title=f"{name}, {profile} profile{shortened}: mean ± standard deviation (runs)", title_justify="left")
-    texts = [tables.cells(row) for row in rows]
-    for i, column in enumerate(tables.HEADER):
-        if any(text[i] for text in texts):
-            table.add_column(column, overflow="fold")
-    for text in texts:
-        table.add_row(*(cell for i, cell in enumerate(text) if any(other[i] for other in texts)))
+    header, *lines = tables.lines(rows)
+    for column in header:
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
-def trials_table(points: list[tuple[dict[str, float], float]]) -> Table:
-    """The ten best points of a search."""
-    table = Table(title=f"The best of {len(points)} points by validation error", title_justify="left")
+def trials_table(points: list[tuple[dict[str, float], float]], caution: str) -> Table:
+    """The ten best points of a search, and how far to trust their order."""
+    title = f"The best of {len(points)} points by validation error"
+    table = Table(title=title, title_justify="left", caption=caution, caption_justify="left")
     for path in (*points[0][0], "validation error"):
         table.add_column(path, justify="right")
     for point, error in points[:10]:

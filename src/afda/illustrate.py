@@ -32,7 +32,9 @@ def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds
         made = figures.bound_figure(run.log(), accuracy, "test accuracy")
     else:
         panels = [panel(cell, folder, profile, seeds) for cell in ordered(finished)]
-        made = figures.embeddings_figure(panels, COLUMNS[name])
+        note = "Labelled images have a black border. Points are of seed 0"
+        note += f", error and MMD² are means over {seeds} seeds." if seeds > 1 else "."
+        made = figures.embeddings_figure(panels, COLUMNS[name], note)
     return figures.save(made, folder / profile / "figures" / called)
 
 
@@ -53,7 +55,10 @@ def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     """t-SNE of a run's labelled images and up to 5,000 unlabelled ones."""
     run = cell.run(folder, profile, 0)
     if not (run.path / "model.safetensors").exists():
-        raise UserError(f"{run.path} has no model.safetensors, so its features cannot be drawn; run the cell again.")
+        raise UserError(
+            f"{run.path} has no model.safetensors, so its features cannot be drawn; "
+            "with another --out the cells are run anew."
+        )
     data, machine = load(cell.data), runtime()
     model, _ = load_model(run.path)
     machine.place(model)
@@ -69,7 +74,7 @@ def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
         "points": figures.embedding(features),
         "y": images.y.numpy(),
         "labelled": np.arange(len(images)) < len(labelled),
-        "caption": f"error {brief(error)} %, MMD² × 10³ {brief(discrepancy)}",
+        "caption": f"error {brief(error)} %\nMMD² × 10³ {brief(discrepancy)}",
     }
 
 

@@ -114,6 +114,9 @@ def mmd2(
 ) -> Tensor:
     """Unbiased squared maximum mean discrepancy of two feature sets under an RBF kernel; it may be negative.
 
+    Unbiased for samples drawn at random. If p has equally many of each of k classes, two of its n members are of one
+    class too rarely, and for aligned features the estimate comes out below zero, by up to (k - 1) / (k (n - 1)).
+
     The bandwidth is that of `median_bandwidth` unless it is given. Differentiable, and exact for sets of any size.
     """
     if min(len(p), len(q)) < 2:

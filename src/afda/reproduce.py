@@ -205,6 +205,8 @@ def written(
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
     if any(row["pairs"] for row in rows):
         about += " Gain and lower in: of the seeds that both have, which share their labelled images."
+    if name != "digits" and {row["data"] for row in rows} == {"digits"}:
+        about += " On the embedded digits instead of the paper's data."
     if profile == "cpu":
         about += " Shortened runs of narrow nets; the paper's are full."
     texts = {

@@ -136,9 +136,12 @@ def seconds_left(todo: list[Job]) -> float | None:
     for job in todo:
         if job.state == "done":
             whole.setdefault(job.recipe.title, []).append(job.seconds)
+    unknown = [job for job in todo if job.state == "waiting"]
     for job in running:
         line = job.latest
-        if line["step"] and "seconds" in line:
+        if not (line["step"] and "seconds" in line):
+            unknown.append(job)
+        else:
             estimate = line["seconds"] * job.recipe.steps / line["step"]
             whole.setdefault(job.recipe.title, []).append(estimate)
             left += estimate - line["seconds"]
@@ -146,7 +149,7 @@ def seconds_left(todo: list[Job]) -> float | None:
         return None
     means = {title: sum(times) / len(times) for title, times in whole.items()}
     typical = sum(means.values()) / len(means)
-    left += sum(means.get(job.recipe.title, typical) for job in todo if job.state == "waiting")
+    left += sum(means.get(job.recipe.title, typical) for job in unknown)
     return left / max(1, len(running))
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from afda.data.images import DataSet
+from afda.data.split import split
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
@@ -200,7 +202,17 @@ def finished(study: Any) -> list[tuple[dict[str, float], float]]:
     return sorted(unique.values(), key=lambda pair: (pair[1], list(pair[0].values())))
 
 
-def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: Path) -> Path:
+def doubt(points: list[tuple[dict[str, float], float]], data: DataSet, recipe: Recipe, seeds: int) -> str:
+    """How far the order of the points can be trusted: one standard error of the best, and ties."""
+    y, classes, best = data.train.y, data.classes, points[0][1]
+    parts = split(y, classes, labels=recipe.labels, seed=recipe.seed, balanced=recipe.balanced, validation=True)
+    error = (best * (100 - best) / (len(parts.validation) * seeds)) ** 0.5
+    text = f"Validation images: {len(parts.validation)}, seeds: {seeds}; one standard error is {error:.1f} points."
+    tied = sum(value == best for _, value in points)
+    return text + (f" {tied} points share the best error; the first of the grid is taken." if tied > 1 else "")
+
+
+def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: Path, caution: str) -> Path:
     """A page with a plot of the trials against each setting, and a table of them."""
     figure = figures.trials_figure(points)
     svg = figures.as_svg(figure)
@@ -213,7 +225,8 @@ def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: P
         "<style>body{font:15px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}"
         "table{border-collapse:collapse}td,th{padding:.2rem .8rem;border-bottom:1px solid #ccc;text-align:right}"
         f"svg{{max-width:100%;height:auto}}</style><h1>{title}</h1>"
-        f"<p>Validation error of {len(points)} points of the grid, the best first. The test set was not opened.</p>"
+        f"<p>Validation error of {len(points)} points of the grid, the best first. "
+        f"{html.escape(caution)} The test set was not opened.</p>"
         f"{svg}<table><tr>{head}<th>validation error %</th></tr>{body}</table></html>\n"
     )
     Run(folder).write("trials.html", text.encode())

@@ -80,7 +80,7 @@ def plain_page(chromium, path):
 def test_names_in_the_pages_of_searches_and_tables(chromium, tmp_path):
     odd = "<img src=x onerror=alert(1)><b>$x$"
     made = Recipe.of({"data": odd, "net": "mlp", "method": ["supervised"], "steps": 1})
-    assert odd in plain_page(chromium, tune_page([({"labelled_batch": 2.0}, 1.0)], made, tmp_path))
+    assert odd in plain_page(chromium, tune_page([({"labelled_batch": 2.0}, 1.0)], made, tmp_path, ""))
     row = {"data": odd, "labels": 1, "method": "<b>", "measure": "test_error_pct", "gain": None, "paper_gain": None}
     row |= {"pairs": 0, "pairs_lower": 0, "pairs_equal": 0}
     row |= dict.fromkeys(("plain", "aligned", "paper_plain", "paper_aligned", "signs_agree"))

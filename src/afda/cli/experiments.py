@@ -84,7 +84,7 @@ def reproduce(
         chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines,
         contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
     ):
-        jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seeds")
+        jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
     rows, called = table(name, chosen, out, profile, seeds), file_name(name, only, labels, on_digits)
     drawn: list[Path] = []
     if name.startswith("figure"):
@@ -96,7 +96,7 @@ def reproduce(
     if as_json:
         print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
     else:
-        display.out.print(display.reproduction_table(name, rows, profile))
+        display.out.print(display.reproduction_table(called, rows, profile))
         display.out.print(f"Written: {', '.join(map(str, paths))}", highlight=False)
     failed = [job for job in jobs if job.state == "failed"]
     if failed:
@@ -132,7 +132,7 @@ def tune(
     from afda import display
     from afda.recipes import recipe as named
     from afda.runs import Run
-    from afda.tune import finished, grid, page, study_in, tuned, with_point
+    from afda.tune import doubt, finished, grid, page, study_in, tuned, with_point
 
     images = loaded(data)
     made = named(recipe or default_recipe(images, "cpu"), images, method, align, labels).with_settings(settings or [])
@@ -159,13 +159,14 @@ def tune(
         raise RunFailed("Every trial failed; see the runs in the folder's trials/.")
     best = folder / "best.json"
     Run(folder).write(best.name, with_point(made, points[0][0]).to_json().encode())
-    files = [best, page(points, made, folder)]
+    caution = doubt(points, images, made, seeds)
+    files = [best, page(points, made, folder, caution)]
     if as_json:
         print_json(
             {"best": points[0][0], "val_error": points[0][1], "trials": len(points), "files": [str(f) for f in files]}
         )
     else:
-        display.out.print(display.trials_table(points))
+        display.out.print(display.trials_table(points, caution))
         display.out.print(f"Written: {', '.join(map(str, files))}. Train with --recipe {best}.", highlight=False)
 
 

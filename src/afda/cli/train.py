@@ -127,7 +127,7 @@ def train(
             told()  # nothing to the other processes
         else:
             if not quiet and folder == path:
-                display.introduce(recipe, images, name if begun is None else None)
+                display.introduce(recipe, images, name if begun is None else None, training.runtime.emulates)
             elif not quiet:
                 display.err.print("Now on the labels alone, to compare.", highlight=False)
             prepared(training, run, {"no_test": no_test, "snapshots": snapshots, "baseline": compared})

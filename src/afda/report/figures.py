@@ -52,17 +52,18 @@ def draw_embedding(axes: Any, points: np.ndarray, y: np.ndarray, labelled: np.nd
     axes.set_xlabel(caption)
 
 
-def embeddings_figure(panels: Sequence[dict[str, Any]], columns: int) -> Any:
-    """t-SNE panels, each a mapping with title, points, y, labelled and caption (MMD^2 and error)."""
+def embeddings_figure(panels: Sequence[dict[str, Any]], columns: int, note: str) -> Any:
+    """t-SNE panels, each a mapping with title, points, y, labelled and caption (error and MMD^2)."""
     plt = pyplot()
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure, grid = plt.subplots(rows, columns, figsize=(2.6 * columns, 2.8 * rows), squeeze=False)
+    figure, grid = plt.subplots(rows, columns, figsize=(2.6 * columns, 2.9 * rows + 0.3), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, panel in zip(grid.flat, panels, strict=False):
         draw_embedding(axes, panel["points"], panel["y"], panel["labelled"], panel["caption"])
         axes.set_title(panel["title"], fontsize=9)
+    figure.supxlabel(note, fontsize=8)
     figure.tight_layout()
     return figure
 

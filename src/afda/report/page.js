@@ -254,7 +254,7 @@ function training(run) {
       : h("p", { class: "quiet" }, run.recipe.align ? "This alignment has no discriminator." : "This run aligns nothing, so it has no discriminator."),
     h("div", { class: "charts" },
       lines({ title: "Accuracy of the discriminator", series: every((c) => c.discriminator_accuracy), rule: 0.5, band: [0.42, 0.68], low: 0.3, high: 1, note: "Dotted: chance. Shaded: healthy." }),
-      lines({ title: "MMD², labelled to unlabelled", series: every((c) => c.mmd2), rule: 0, note: "An unbiased estimate on a sample: it scatters around zero, below it too, once the features are aligned." }),
+      lines({ title: "MMD², labelled to unlabelled", series: every((c) => c.mmd2), rule: 0, note: "An estimate on a sample: once the features are aligned it scatters around zero, or below it if equally many images of each class are labelled." }),
       lines({ title: "Terms of the bound (Theorem 1)", log: true, key: true, series: Object.entries(BOUND).map(([key, name], i) => own(curves.bound[key], name, i)),
         note: last === undefined ? null : `${several ? "Of this run. " : ""}At the end the four terms add up to ${short(last)}, and what the paper’s approximation drops is ${short(curves.bound.remainder.at(-1)[1])}.` })),
     !curves.bound.total && h("p", { class: "note" }, "The terms of Theorem 1 need the true labels of the unlabelled images, which are known in benchmarks only."));

@@ -62,9 +62,16 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def lines(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """The header and a line per row, without the columns that are empty in all of them."""
+    texts = [cells(row) for row in rows]
+    filled = [i for i in range(len(HEADER)) if any(text[i] for text in texts)]
+    return [[line[i] for i in filled] for line in (HEADER, *texts)]
+
+
 def markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [HEADER, ("---",) * len(HEADER), *(cells(row) for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    header, *body = lines(rows)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *body))
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
@@ -90,11 +97,10 @@ def latex(rows: list[dict[str, Any]]) -> str:
     def line(texts: Any) -> str:
         return " & ".join("".join(LATEX.get(c, c) for c in text) for text in texts) + r" \\" + "\n"
 
-    columns = "l" * 4 + "r" * (len(HEADER) - 4)
-    body = "".join(line(cells(row)) for row in rows)
-    return (
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{line(HEADER)}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
-    )
+    header, *body = (line(texts) for texts in lines(rows))
+    columns = "l" * 4 + "r" * (header.count("&") - 3)
+    begin, end = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n", "\\bottomrule\n\\end{tabular}\n"
+    return f"{begin}{header}\\midrule\n{''.join(body)}{end}"
 
 
 def page(title: str, about: str, rows: list[dict[str, Any]], figure: bytes | None) -> str:
@@ -108,9 +114,13 @@ def page(title: str, about: str, rows: list[dict[str, Any]], figure: bytes | Non
         picture = (
             f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{base64.b64encode(figure).decode()}"></p>'
         )
-    body = "".join(line(cells(row), "td") for row in rows)
+    header, *body = lines(rows)
     return PAGE.format(
-        title=html.escape(title), about=html.escape(about), picture=picture, head=line(HEADER, "th"), body=body
+        title=html.escape(title),
+        about=html.escape(about),
+        picture=picture,
+        head=line(header, "th"),
+        body="".join(line(texts, "td") for texts in body),
     )
 
 
