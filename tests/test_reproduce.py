@@ -182,7 +182,7 @@ def test_the_bound_figure_is_killed_and_continued(tmp_path):
     second = afda(*command)
     assert second.returncode == 0, second.stderr
     paths = json.loads(second.stdout)["files"]
-    assert any(path.endswith("figure-5.svg") for path in paths)
+    assert any(path.endswith("figure-5-on-digits-with-20-labels.svg") for path in paths)
     assert all(os.path.getsize(path) > 100 for path in paths)
     curve = run.result()["test_curve"]
     assert list(curve.values())[-1] == run.result()["test_error"]

@@ -298,8 +298,8 @@ def test_evaluation_with_folded_normalisation_gives_the_same(name):
     found = outputs(model, x, Runtime(torch.device("cpu")), batch=4)
     with torch.no_grad():
         plain = model.eval()(x)
-    torch.testing.assert_close(found.logits, plain.logits, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.features, plain.features, rtol=1e-4, atol=1e-4)
+    for ours, theirs in ((found.logits, plain.logits), (found.features, plain.features)):
+        assert float((ours - theirs).norm() / theirs.norm()) < 1e-4  # single values may cancel
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     norms = [sum(isinstance(m, BatchNorm) for m in of.modules()) for of in (model, folded(model))]
     assert norms[1] < norms[0]
