@@ -1,11 +1,14 @@
 """The paper's recipes at full width: they start and step, since they are what the owner of a GPU runs first."""
 
+from functools import cache
+
 import pytest
 import torch
 
 from afda.algorithm import steps
 from afda.bench.steps import noise_images
 from afda.data import load
+from afda.data.normalise import fitted
 from afda.errors import UserError
 from afda.recipes import recipe, shelf
 from afda.runtime import Runtime
@@ -13,6 +16,7 @@ from afda.training import begin
 
 FULL = sorted(name for name in shelf() if name.startswith(("svhn-", "cifar10-")) and not name.endswith("-cpu"))
 CPU = Runtime(torch.device("cpu"))
+loaded, whitened_once = cache(load), cache(fitted)
 
 
 def stepped(made, data, updates):
@@ -43,10 +47,11 @@ def test_full_width_recipes_start_and_step(name, align):
 @pytest.mark.parametrize("align", ["none", "adversarial"])
 @pytest.mark.parametrize("method", ["supervised", "pi-model", "mean-teacher", "vat"])
 @pytest.mark.parametrize("name", [name for name in FULL if "headline" not in name or "svhn" in name])
-def test_full_batches_of_the_real_data(name, method, align):
+def test_full_batches_of_the_real_data(name, method, align, monkeypatch):
     """As the recipe says, whitening and all. Shake-Shake's batch of 512 is for a GPU, and is left to the test above."""
+    monkeypatch.setattr("afda.training.fitted", whitened_once)
     try:
-        data = load(name.partition("-")[0])
+        data = loaded(name.partition("-")[0])
     except UserError as missing:
         pytest.skip(str(missing))
     sums, moved = stepped(recipe(name, data, method, align, labels=1000), data, 2)
