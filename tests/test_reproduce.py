@@ -71,6 +71,16 @@ def test_only():
         cells("table5")
 
 
+def test_the_digits_have_numbers_of_labels_of_their_own():
+    for name in EXPERIMENTS:
+        counts = {cell.labels for cell in cells(name, on_digits=True)}
+        several = len({cell.labels for cell in EXPERIMENTS[name][1]}) > 1
+        assert counts == ({20, 50, 100} if several else {50})
+        assert {cell.data for cell in cells(name, on_digits=True)} == {"digits"}
+    assert len(cells("digits")) == len(cells("digits", on_digits=True)) == len(cells("table-5", on_digits=True)) == 24
+    assert {cell.labels for cell in cells("figure-2", labels=30, on_digits=True)} == {30}
+
+
 def test_a_part_of_a_table_does_not_take_the_place_of_the_whole():
     assert file_name("table-5") == "table-5"
     assert file_name("table-5", "method=vat,labels=250") == "table-5-labels-250-method-vat"

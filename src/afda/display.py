@@ -140,8 +140,8 @@ def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
     """Show a sweep while it goes on, and return its jobs."""
     todo: list[Job] = []
     try:
-        for todo in shown_jobs(states, title) if err.is_terminal else told_jobs(states):
-            pass
+        for latest in shown_jobs(states, title) if err.is_terminal else told_jobs(states):
+            todo = latest
     except KeyboardInterrupt:
         done = sum(job.state == "done" for job in todo)
         complain(f"stopped with {done} of {len(todo)} runs done; the same command continues.")

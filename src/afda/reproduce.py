@@ -19,6 +19,7 @@ from afda.sweep import Job
 PROFILES = ("paper", "cpu")
 METHODS = ("supervised", "pi-model", "mean-teacher", "vat")
 SVHN_LABELS, CIFAR_LABELS = (150, 200, 250, 500, 1000), (250, 500, 1000, 2000, 4000)
+DIGITS_LABELS = (20, 50, 100)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
     "figure-7": ("t-SNE by method", pairs("svhn", (200,))),
     "digits": (
         "The same comparison on the embedded digits, not in the paper",
-        pairs("digits", (20, 50, 100), recipe="demo"),
+        pairs("digits", DIGITS_LABELS, recipe="demo"),
     ),
 }
 
@@ -92,15 +93,17 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
 def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool = False) -> list[Cell]:
     """The cells of a table or figure that agree with `only`, such as method=vat,labels=250.
 
-    `labels` is put in place of the paper's number of labels, and the embedded digits in place of its data.
+    `labels` is put in place of the paper's number of labels, and the embedded digits in place of its data: 50 labels
+    of them where the paper has one number, else 20, 50 and 100.
     """
     if name not in EXPERIMENTS:
         raise unknown("table or figure", name, EXPERIMENTS)
     chosen = EXPERIMENTS[name][1]
+    if on_digits:
+        counts = DIGITS_LABELS if len({cell.labels for cell in chosen}) > 1 else (50,)
+        chosen = [Cell("digits", cell.method, cell.align, count, "demo") for count in counts for cell in chosen]
     if labels is not None:
         chosen = [replace(cell, labels=labels) for cell in chosen]
-    if on_digits:
-        chosen = [replace(cell, data="digits", recipe="demo") for cell in chosen]
     chosen = list(dict.fromkeys(chosen))
     for condition in filter(None, only.split(",")):
         key, equals, value = condition.partition("=")

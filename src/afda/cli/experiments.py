@@ -53,7 +53,7 @@ def reproduce(
     only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
     labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
     on_digits: Annotated[
-        bool, typer.Option("--on-digits", help="the embedded digits instead of the paper's data")
+        bool, typer.Option("--on-digits", help="the embedded digits instead of the paper's data, with 20 to 100 labels")
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="path=value: a field of every recipe; may be repeated")
