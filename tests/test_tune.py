@@ -1,5 +1,6 @@
 """The paper's tuning protocol: its grids, on validation images, shared and continued."""
 
+import itertools
 import json
 import math
 import subprocess
@@ -7,9 +8,10 @@ import sys
 
 import pytest
 
+from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import recipe
-from afda.tune import doubt, grid, with_point
+from afda.recipes import recipe, shelf
+from afda.tune import check_labels, doubt, grid, study_in, with_point
 
 QUICK = [word for text in ("steps=8", "net.width=0.25") for word in ("--set", text)]
 
@@ -20,10 +22,31 @@ def test_grids_are_the_supplements(digits):
     aligned = grid(recipe("svhn-ablation", digits, "vat", "adversarial"))
     assert aligned["labelled_batch"] == [2, 4, 8, 16, 32]
     assert aligned["optimisation.learning_rate"] == [1e-4, 5e-4, 1e-3, 5e-3]
+    narrow = grid(recipe("svhn-ablation-cpu", digits, "supervised", "adversarial"))
+    assert narrow["labelled_batch"] == [2, 4, 8, 16]
+    assert narrow["optimisation.learning_rate"] == [1e-4, 5e-4, 1e-3, 5e-3, 1e-2]
     assert 3.5 in aligned["method.vat.radius"]
     authors_way = grid(recipe("svhn-ablation", digits, "mean-teacher", "none"))
     assert authors_way["optimisation.learning_rate"] == [1e-3, 3e-3, 5e-3]
     assert authors_way["method.mean-teacher.weight"] == [1, 5, 10, 50, 100]
+
+
+@pytest.mark.parametrize("align", ["none", "adversarial"])
+@pytest.mark.parametrize("method", ["supervised", "pi-model", "mean-teacher", "vat", "vat+entropy"])
+@pytest.mark.parametrize("name", sorted(shelf().keys() - {"own-vectors"}))
+def test_every_point_is_a_recipe_and_one_is_the_recipe_itself(name, method, align, digits):
+    made = recipe(name, digits, method, align)
+    values = grid(made)
+    points = [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
+    assert made in [with_point(made, point) for point in points]
+
+
+def test_a_search_needs_labels_to_hold_out(digits):
+    half = len(digits.train) // 2
+    check_labels(digits, recipe("digits-demo", digits, labels=half))
+    for labels in (half + 1, None):
+        with pytest.raises(UserError, match=f"keep {half} or fewer with --labels"):
+            check_labels(digits, recipe("digits-demo", digits).with_settings([f"labels={json.dumps(labels)}"]))
 
 
 def test_the_batch_keeps_its_size(digits):
@@ -82,3 +105,11 @@ def test_the_page(search):
     assert f"{second['val_error']:.2f}" in page
     assert "<svg" in page
     assert "http" not in page.split("</svg>")[1]
+
+
+def test_a_search_goes_on_with_as_many_seeds(tmp_path, digits):
+    made = recipe("digits-demo", digits, "supervised", "none", 50)
+    for seeds in (2, 2):
+        study_in(tmp_path, made, seeds)
+    with pytest.raises(UserError, match="--seeds 2"):
+        study_in(tmp_path, made, 3)

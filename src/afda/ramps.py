@@ -26,7 +26,7 @@ def ramp_down(t: float, length: float) -> float:
 def linear_tail(t: float, length: float, stairs: int) -> float:
     """1, then down to 1/stairs in equal steps over the last `length` (Miyato et al., 2018).
 
-    differs from the paper: it prints a decay of 0.0025 per step, which would end at 90 %; 40 steps of 1/40 would end at zero.
+    differs from the paper: it prints a decay of 0.0025 per step, which would end at 90 % and not near zero.
     """
     x = (t - (1 - length)) / length if length > 0 else -1.0
     return 1.0 if x < 0 else 1.0 - min(int(x * stairs + 1e-9), stairs - 1) / stairs

@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 from afda.data.images import DataSet
-from afda.data.split import split
+from afda.data.split import MOST_VALIDATION, split
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
@@ -28,21 +28,27 @@ RAMPED_RATES = (1e-3, 3e-3, 5e-3)
 CONSISTENCY = (1.0, 5.0, 10.0, 50.0, 100.0)
 RADII = (0.5, 0.7, 1.0, 1.4, 2.0)
 """VAT's radius as multiples of the recipe's; the paper searches it, but does not say where."""
+LEAST_UNLABELLED = 2
+"""Images of a batch that must be left: BatchNorm needs two."""
 
 
 def grid(recipe: Recipe) -> dict[str, list[float]]:
-    """The grids of the paper's supplement for this method, as settings of the recipe."""
+    """The grids of the paper's supplement for this method, and the recipe's own values, as settings of the recipe."""
     ramped = recipe.optimisation.schedule == "ramps"
+    batches: tuple[float, ...] = SUPERVISED_BATCH
+    if recipe.uses_unlabelled:
+        whole = recipe.labelled_batch + recipe.unlabelled_batch
+        batches = tuple(size for size in LABELLED if size <= whole - LEAST_UNLABELLED)
     found: dict[str, list[float]] = {
-        "labelled_batch": list(LABELLED if recipe.uses_unlabelled else SUPERVISED_BATCH),
-        "optimisation.learning_rate": list(RAMPED_RATES if ramped else RATES),
+        "labelled_batch": [*batches, recipe.labelled_batch],
+        "optimisation.learning_rate": [*(RAMPED_RATES if ramped else RATES), recipe.optimisation.learning_rate],
     }
     for method in recipe.method:
         if method.name() == "vat":
             found["method.vat.radius"] = [round(factor * method.radius, 4) for factor in RADII]  # type: ignore[attr-defined]
         elif method.name() in ("pi-model", "mean-teacher"):
-            found[f"method.{method.name()}.weight"] = list(CONSISTENCY)
-    return found
+            found[f"method.{method.name()}.weight"] = [*CONSISTENCY, method.weight]  # type: ignore[attr-defined]
+    return {path: sorted(set(values)) for path, values in found.items()}
 
 
 def with_point(recipe: Recipe, point: dict[str, float]) -> Recipe:
@@ -54,7 +60,18 @@ def with_point(recipe: Recipe, point: dict[str, float]) -> Recipe:
     return recipe.with_settings(settings)
 
 
-def study_in(folder: Path, recipe: Recipe) -> Any:
+def check_labels(data: DataSet, recipe: Recipe) -> None:
+    """Refuse what leaves too few labels for a validation set."""
+    known = int((data.train.y >= 0).sum())
+    most = max(known // 2, known - MOST_VALIDATION)
+    if (recipe.labels or known) > most:
+        raise UserError(
+            "A search chooses by labelled images that it holds out, as many as it learns from "
+            f"(at most {MOST_VALIDATION:,}): of the {known:,} labels here, keep {most:,} or fewer with --labels."
+        )
+
+
+def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
     """The search in this folder: new, or as earlier or other processes have left it."""
     try:
         import optuna
@@ -79,7 +96,11 @@ def study_in(folder: Path, recipe: Recipe) -> Any:
     before = study.user_attrs.get("recipe")
     if before is not None and (changed := differences(Recipe.of(parsed(before)), recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
+    if study.user_attrs.get("seeds", seeds) != seeds:
+        before = study.user_attrs["seeds"]
+        raise UserError(f"{folder} is a search with --seeds {before}; go on with that, or choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
+    study.set_user_attr("seeds", seeds)
     with full_disk_explained(folder):
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)  # held until the process ends
     with contextlib.suppress(OSError):
@@ -133,8 +154,9 @@ def tuned(
     threads: int = 1,
     machines: Machines = HERE,
     stop: threading.Event,
-) -> None:
+) -> list[RunFailed]:
     """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts.
+    Returns why some have none.
 
     Only this process and others that share the search touch its storage, wherever the trainings run. When `stop` is
     set, they are stopped, their points queued again and KeyboardInterrupt raised.
@@ -154,6 +176,7 @@ def tuned(
         return mean(errors)
 
     problems: list[BaseException] = []  # optuna drops those of the last trials that run at once
+    failures: list[RunFailed] = []
     tried = 0
 
     def guarded(trial: Any) -> float:
@@ -161,9 +184,11 @@ def tuned(
         tried += 1
         try:
             return objective(trial)
+        except RunFailed as failure:
+            failures.append(failure)
+            raise
         except (Exception, KeyboardInterrupt) as problem:
-            if not isinstance(problem, RunFailed):
-                problems.append(problem)
+            problems.append(problem)
             raise
 
     with storage_explained(folder):
@@ -176,6 +201,7 @@ def tuned(
                 break
         if problems:
             raise problems[0]
+    return failures
 
 
 def ended(job: Job, threads: int, machines: Machines, stop: threading.Event) -> bool:

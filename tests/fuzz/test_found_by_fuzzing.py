@@ -330,7 +330,7 @@ def test_a_cache_of_other_files_is_made_anew(tmp_path, monkeypatch):
 def test_a_search_that_is_no_data_base(tmp_path):
     (tmp_path / "study.db").write_bytes(b"SQLite format 3\0" + bytes(500))
     with pytest.raises(RunFailed, match=r"study\.db cannot be used"):
-        study_in(tmp_path, targets.recipe_of_tiny())
+        study_in(tmp_path, targets.recipe_of_tiny(), 1)
 
 
 # Names on the screen

@@ -132,17 +132,19 @@ def tune(
     from afda import display
     from afda.recipes import recipe as named
     from afda.runs import Run
-    from afda.tune import doubt, finished, grid, page, study_in, tuned, with_point
+    from afda.tune import check_labels, doubt, finished, grid, page, study_in, tuned, with_point
 
-    images = loaded(data)
-    made = named(recipe or default_recipe(images, "cpu"), images, method, align, labels).with_settings(settings or [])
-    folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels or 'all'}"
-    study = study_in(folder, made)
+    images, machine = loaded(data), chosen_runtime("auto", "auto", None)
+    name = recipe or default_recipe(images, machine.device.type)
+    made = named(name, images, method, align, labels).with_settings(settings or [])
+    check_labels(images, made)
+    folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels}"
+    study, failures = study_in(folder, made, seeds), []
     left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
     if left > 0:
         display.err.print(f"{left} points of the grid are left; running {min(trials or left, left)}.", highlight=False)
         with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
-            tuned(
+            failures = tuned(
                 study,
                 made,
                 data,
@@ -156,7 +158,7 @@ def tune(
             )
     points = finished(study)
     if not points:
-        raise RunFailed("Every trial failed; see the runs in the folder's trials/.")
+        raise RunFailed(f"Every trial failed, the first with: {failures[0]}" if failures else "No trial was run.")
     best = folder / "best.json"
     Run(folder).write(best.name, with_point(made, points[0][0]).to_json().encode())
     caution = doubt(points, images, made, seeds)
