@@ -11,6 +11,7 @@ import pytest
 from afda import __version__
 from afda.choices import names
 from afda.recipes import shelf
+from afda.reproduce import EXPERIMENTS
 from afda.runs import CHECKPOINT, Run
 
 SMALL = ["net=mlp", "net.hidden=16", "net.features=8", "align.hidden=8"]
@@ -92,6 +93,7 @@ def test_list(afda):
         ("alignments", names("align")),
         ("data", names("data.sets")),
         ("recipes", list(shelf())),
+        ("tables", list(EXPERIMENTS)),
     ):
         assert sorted(found[title]) == sorted(there)
         assert all(line and "\n" not in line for line in found[title].values())

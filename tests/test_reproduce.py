@@ -142,7 +142,7 @@ def test_cells_not_run_are_empty(tmp_path):
 def test_the_written_table_says_what_it_is_of(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
-    md, _, tex, page = written("table-5", rows, one, "cpu", "afda", None, "table-5-on-digits")
+    md, _, tex, page = written("table-5", rows, one, "cpu", "afda", "table-5-on-digits")
     assert md.read_text().startswith("# table-5-on-digits")
     assert "embedded digits" in md.read_text()
     for path in (md, tex, page):  # the paper has nothing on them, so no empty columns
@@ -153,8 +153,7 @@ def test_the_written_formats_agree(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
     md, csv, tex, page = (
-        path.read_text()
-        for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2", None, "table-5")
+        path.read_text() for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2", "table-5")
     )
     mean = f"{rows[0]['plain']['mean']:.2f}"
     assert mean in md
@@ -198,6 +197,38 @@ def test_the_bound_figure_is_killed_and_continued(tmp_path):
     assert list(curve.values())[-1] == run.result()["test_error"]
     assert len(curve) == sum("bound" in line for line in run.log())
     assert not list(run.path.glob("snapshot-*"))
+
+
+def test_a_sweep_that_is_stopped_leaves_the_table_so_far(tmp_path):
+    """Ctrl-C when the first run is done and the second has begun."""
+    only, changed = "method=supervised,labels=20", ["steps=300", *QUICK[1:]]
+    folder = tmp_path / ",".join(sorted(changed))
+    first, second = (cell.run(folder, "cpu", 0) for cell in cells("table-5", only, on_digits=True))
+    command = ["reproduce", "table-5", "--on-digits", "--only", only, "--seeds", "1", "--jobs", "1", "--out", tmp_path]
+    words = [sys.executable, "-m", "afda", *map(str, command), *settings(*changed)]
+    going = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not second.log() and going.poll() is None:
+        time.sleep(0.05)
+    going.send_signal(signal.SIGINT)
+    _, told = going.communicate()
+    assert "stopped with 1 of 2 runs done; the same command continues." in told
+    text = (folder / "cpu" / "tables" / "table-5-on-digits-labels-20-method-supervised.md").read_text()
+    assert f"{first.result()['test_error']:.2f} (1)" in text
+    assert not second.finished
+
+
+def test_cells_keep_what_they_are(tmp_path):
+    for setting in ("seed=7", "labels=30", "method=vat", "align=none", "data=svhn"):
+        with pytest.raises(UserError, match="own " + setting.partition("=")[0]):
+            planned("digits", cells("digits"), tmp_path, "cpu", 1, [setting])
+
+
+def test_the_bound_figure_needs_its_curve(swept):
+    from afda.illustrate import illustrated
+
+    chosen, (one, _) = swept
+    with pytest.raises(UserError, match="kept no models"):
+        illustrated("figure-5", chosen, one, "cpu", 1, "figure-5")
 
 
 def test_t_sne_panels(swept):

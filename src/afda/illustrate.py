@@ -28,12 +28,17 @@ def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds
         made = figures.labels_figure(by_labels(finished, folder, profile, seeds))
     elif name == "figure-5":
         run = finished[0].run(folder, profile, 0)
-        accuracy = {int(step): 100 - error for step, error in (run.result().get("test_curve") or {}).items()}
+        curve = run.result().get("test_curve")
+        if not curve:
+            raise UserError(f"{run.path} kept no models on its way to test; with another --out it is run anew.")
+        accuracy = {int(step): 100 - error for step, error in curve.items()}
         made = figures.bound_figure(run.log(), accuracy, "test accuracy")
     else:
         panels = [panel(cell, folder, profile, seeds) for cell in ordered(finished)]
         note = "Labelled images have a black border. Points are of seed 0"
-        note += f", error and MMD² are means over {seeds} seeds." if seeds > 1 else "."
+        counts = {len(measured(cell, folder, profile, seeds)["mmd2_x1e3"]) for cell in finished}
+        over = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+        note += f", error and MMD² are means over {over} seeds." if over != "1" else "."
         made = figures.embeddings_figure(panels, COLUMNS[name], note)
     return figures.save(made, folder / profile / "figures" / called)
 

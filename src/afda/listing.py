@@ -1,7 +1,8 @@
-"""The catalogue: every method, net, alignment, data set and recipe, with one line each."""
+"""The catalogue: every method, net, alignment, data set, recipe, table and figure, with one line each."""
 
 from afda.choices import choice, names
 from afda.recipes import summaries
+from afda.reproduce import EXPERIMENTS
 
 
 def catalogue() -> dict[str, dict[str, str]]:
@@ -11,4 +12,5 @@ def catalogue() -> dict[str, dict[str, str]]:
         name: f"{name.removesuffix('-cpu')}, narrow and short: {', '.join(changes)}." if changes else line
         for name, line, changes in summaries()
     }
+    found["tables"] = {name: f"{title}." for name, (title, _) in EXPERIMENTS.items()}
     return found

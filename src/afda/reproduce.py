@@ -126,7 +126,10 @@ def planned(
     name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int, settings: Sequence[str] = ()
 ) -> list[Job]:
     """A job per cell and seed, all cells of the first seed first: a table that is cut off is thin, not lopsided."""
-    sets = {name: load(name) for name in sorted({cell.data for cell in chosen})}
+    for setting in settings:
+        if (path := setting.partition("=")[0].strip()) in ("seed", *Cell.__dataclass_fields__):
+            raise UserError(f"Each cell of {name} has its own {path}; choose with --only, --labels or --seeds.")
+    sets = {data: load(data) for data in sorted({cell.data for cell in chosen})}
     jobs = []
     for seed in range(seeds):
         for cell in chosen:
@@ -201,8 +204,8 @@ def written(
     folder: Path,
     profile: str,
     command: str,
-    figure: Path | None,
     called: str,
+    figure: Path | None = None,
 ) -> list[Path]:
     """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
@@ -221,10 +224,9 @@ def written(
     place = folder / profile / "tables"
     with full_disk_explained(place):
         place.mkdir(parents=True, exist_ok=True)
-        paths = [place / f"{called}.{ending}" for ending in texts]
-        for path, text in zip(paths, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
-    return paths
+    for ending, text in texts.items():
+        Run(place).write(f"{called}.{ending}", text.encode())
+    return [place / f"{called}.{ending}" for ending in texts]
 
 
 def paper_gain(plain: Any, aligned: Any) -> float | None:

@@ -37,7 +37,7 @@ def _options(
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, nets, alignments, data, recipes, or all")] = "all",
+    what: Annotated[str, typer.Argument(help="methods, nets, alignments, data, recipes, tables, or all")] = "all",
     as_json: AsJson = False,
 ) -> None:
     """What there is, with one line each."""

@@ -74,31 +74,39 @@ def reproduce(
     from afda.reproduce import PROFILES, cells, file_name, planned, table, written
     from afda.sweep import sweep
 
+    if name.startswith("figure"):
+        from afda.report.figures import pyplot
+
+        pyplot()  # if it is missing, better now than after hours
+
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
     if settings:  # runs that differ from the profile's have a folder of their own
         out = out / ",".join(sorted(settings)).replace(os.sep, "_")
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
-    with (
-        chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines,
-        contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
-    ):
-        jobs = display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
-    rows, called = table(name, chosen, out, profile, seeds), file_name(name, only, labels, on_digits)
-    drawn: list[Path] = []
-    if name.startswith("figure"):
+    called, by = file_name(name, only, labels, on_digits), shlex.join(["afda", *sys.argv[1:]])
+    try:
+        with (
+            chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines,
+            contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
+        ):
+            display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
+    finally:  # also of a sweep that is cut off
+        rows = table(name, chosen, out, profile, seeds)
+        paths = written(name, rows, out, profile, by, called)
+    failed = [job for job in jobs if job.state == "failed"]
+    if name.startswith("figure") and len(failed) < len(jobs):
         from afda.illustrate import illustrated
 
         drawn = illustrated(name, chosen, out, profile, seeds, called)
-    figure = next((path for path in drawn if path.suffix == ".png"), None)
-    paths = written(name, rows, out, profile, shlex.join(["afda", *sys.argv[1:]]), figure, called) + drawn
+        picture = next(path for path in drawn if path.suffix == ".png")
+        paths = written(name, rows, out, profile, by, called, picture) + drawn
     if as_json:
         print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
     else:
         display.out.print(display.reproduction_table(called, rows, profile))
         display.out.print(f"Written: {', '.join(map(str, paths))}", highlight=False)
-    failed = [job for job in jobs if job.state == "failed"]
     if failed:
         raise RunFailed(
             f"{len(failed)} of {len(jobs)} runs failed, the first ({failed[0].run.path}): {failed[0].problem}"

@@ -13,7 +13,11 @@ TABLES = {
     "table-5": "S_svhn",
     "table-6": "S_cifar",
     "table-7": "S_wrn",
+    "figure-4": "F_tsne_ablation",
+    "figure-6": "F_tsne_fully",
+    "figure-7": "F_tsne_improvement",
 }
+"""The paper's numbers that stand beside ours; of figures, those of their captions."""
 DATA = {"SVHN": "svhn", "CIFAR-10": "cifar10"}
 METHODS = {
     "No Consistency": "supervised",
