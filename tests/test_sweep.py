@@ -1,17 +1,17 @@
 import json
-import os
 import subprocess
 import time
 
 import numpy as np
 import pytest
+import torch
 
 from afda import display
 from afda.data import load
 from afda.errors import UserError
 from afda.recipes import recipe
 from afda.runs import open_run
-from afda.sweep import jobs, sweep
+from afda.sweep import Here, jobs, sweep
 
 SMALL = ["labels=12", "labelled_batch=4", "unlabelled_batch=8", "steps=6", "net.hidden=8", "net.features=4"]
 
@@ -46,8 +46,7 @@ def results(folder):
     return found
 
 
-def test_order_and_number_at_once_do_not_matter(data, recipes, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one thread per run: their number changes the last bits of sums
+def test_order_and_number_at_once_do_not_matter(data, recipes, tmp_path):
     done = ended(sweep(jobs(recipes, tmp_path / "a", str(data)), at_once=1))
     assert [(job.state, job.problem, job.process) for job in done] == [("done", "", None)] * 2
     ended(sweep(jobs(recipes[::-1], tmp_path / "b", str(data)), at_once=2))
@@ -63,6 +62,33 @@ def test_order_and_number_at_once_do_not_matter(data, recipes, tmp_path, monkeyp
     longer = [made.with_settings(["steps=7"]) for made in recipes]
     with pytest.raises(UserError, match=r"is a run of another recipe \(steps: 6 there, 7 now\); choose another --out"):
         jobs(longer, tmp_path / "a", str(data))
+
+
+def test_each_run_has_a_gpu_of_its_own(recipes, tmp_path, monkeypatch):
+    """There is none here, so what stands in for `python -m afda` says which one it was given, and waits for its end."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho $CUDA_VISIBLE_DEVICES >&2\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    here = Here()
+    assert here.slots(1) == 2
+
+    def launched(seed):
+        run = open_run(tmp_path / str(seed), recipes[0].with_settings([f"seed={seed}"]))
+        process = here.launch(run, "mine", 1, ())
+        return process, process.stderr.readline().strip()
+
+    (first, of_first), (second, of_second), (third, of_third) = (launched(seed) for seed in range(3))
+    assert (of_first, of_second, of_third) == ("5", "7", "5")
+    second.terminate()
+    second.communicate()
+    fourth, of_fourth = launched(3)
+    assert of_fourth == "7"
+    for process in (first, third, fourth):
+        process.terminate()
+        process.communicate()
 
 
 def test_one_failing_job_does_not_stop_the_rest(data, recipes, tmp_path):

@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,10 +66,9 @@ class Runtime:
         return x.to(self.device)
 
     def describe(self) -> dict[str, Any]:
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.processor()
         return {
             "device": str(self.device),
-            "device_name": name or platform.machine(),
+            "device_name": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else processor(),
             "precision": self.precision,
             "emulated": self.emulates,
             "threads": torch.get_num_threads(),
@@ -138,6 +138,22 @@ def keep_freed_memory() -> None:
             mallopt(mmap_max, 0)
             mallopt(trim_threshold, 2**31 - 1)
             mallopt(top_pad, 2**26)
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    count = torch.cuda.device_count()
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return allowed.split(",")[:count] if allowed else [str(i) for i in range(count)]
+
+
+def processor() -> str:
+    """The name of this machine's CPU."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def memory() -> int:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from afda.errors import InUse, UserError
 from afda.recipe import Recipe
 from afda.runs import IN_USE, Run, differences, open_run
+from afda.runtime import gpus
 
 
 class Process(Protocol):
@@ -40,15 +41,25 @@ class Machines(Protocol):
 
 
 class Here:
-    """This machine's processes."""
+    """This machine's processes: one per GPU, each with its own, or one per core if there are none."""
+
+    def __init__(self) -> None:
+        self.on_gpus: list[tuple[str, Process]] = []
 
     def slots(self, threads: int) -> int:
-        return max(1, (os.cpu_count() or 1) // threads)
+        return len(gpus()) or max(1, (os.cpu_count() or 1) // threads)
 
     def launch(self, run: Run, data: str, threads: int, options: tuple[str, ...]) -> Process:
         run.unlock()  # the process takes the lock
         words = [sys.executable, "-m", "afda", *command(run.path, data, threads, options)]
-        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if not (there := gpus()):
+            return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        busy = [gpu for gpu, process in self.on_gpus if process.poll() is None]
+        chosen = min(there, key=busy.count)
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": chosen}
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+        self.on_gpus.append((chosen, process))
+        return process
 
 
 HERE = Here()

@@ -17,7 +17,10 @@ from afda.errors import UserError
 AsJson = Annotated[bool, typer.Option("--json", help="print only JSON")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
-AtOnce = Annotated[int | None, typer.Option("--jobs", help="runs at a time; by default one per core", min=1)]
+AtOnce = Annotated[
+    int | None,
+    typer.Option("--jobs", help="runs at a time; by default one per GPU or, without, per core", min=1),
+]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all cores", min=1, max=1024)]
 On = Annotated[str, typer.Option("--on", help="here: this machine's processes; ray: a Ray cluster's machines")]
 Address = Annotated[
