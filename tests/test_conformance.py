@@ -119,8 +119,8 @@ def test_alignment_reaches_f_and_not_g(align):
     made = training("supervised", align)
     batch = made.batch(0)
     clean = made.nets.passes(batch.x, batch.u, key=batch.key)
-    made.alignment.step(clean.features.detach(), made.labelled_rows)
-    made.alignment(clean.features, made.labelled_rows, 1.0).backward()
+    made.alignment.step(clean.features.detach(), made.recipe.labelled_batch)
+    made.alignment(clean.features, made.recipe.labelled_batch, 1.0).backward()
     assert gradients(made.nets.student.f).any()
     assert not gradients(made.nets.student.g).any()
 

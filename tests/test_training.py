@@ -537,3 +537,22 @@ def test_bfloat16_trains(digits, tmp_path):
     assert all(np.isfinite(line["supervised"]) for line in run.log())
     assert run.read_json("environment.json")["precision"] == "bfloat16"
     assert os.path.getsize(run.path / "model.safetensors") > 0
+
+
+def test_whitening_ahead_gives_what_whitening_each_batch_does(digits, monkeypatch):
+    made = recipe("digits-demo", digits, "supervised", "adversarial", 50).with_settings(['preparation.normalise="zca"'])
+    ahead = begin(made, digits, CPU)
+    with monkeypatch.context() as patch:
+        patch.setattr("afda.training.WHITENED_AHEAD", 0)
+        each = begin(made, digits, CPU)
+        assert each.whitened is None
+        expected = each.batch(0)
+    assert ahead.whitened is not None
+    found = ahead.batch(0)
+    for ours, theirs in ((found.x, expected.x), (found.u, expected.u)):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.is_contiguous(memory_format=torch.channels_last)
+    state = each.state()
+    state["normaliser"] = {**state["normaliser"], "matrix": 2 * state["normaliser"]["matrix"]}
+    ahead.restore(state)
+    torch.testing.assert_close(ahead.batch(0).u, 2 * expected.u)

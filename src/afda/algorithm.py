@@ -17,7 +17,7 @@ def steps(training: Training) -> Iterator[int]:
     the new f, so d is updated on it first and f and g then face the newest d, without a pass of f being repeated.
     """
     recipe, nets, alignment, optimizer = training.recipe, training.nets, training.alignment, training.optimizer
-    labelled = training.labelled_rows
+    labelled = recipe.labelled_batch  # the first rows of a pass
 
     for step in range(training.step, recipe.steps):
         t = recipe.progress(step)

@@ -27,26 +27,39 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(dim=1).mean()
 
 
-def adversarial(scores: Tensor, labelled: Tensor) -> Tensor:
+Labelled = Tensor | int
+"""Which rows are labelled: a mask, or how many, if they are the first; then nobody waits for a GPU to count them."""
+
+
+def of_kinds(rows: Tensor, labelled: Labelled) -> tuple[Tensor, Tensor]:
+    """The labelled rows and the unlabelled ones."""
+    if isinstance(labelled, int):
+        return rows[:labelled], rows[labelled:]
+    return rows[labelled], rows[~labelled]
+
+
+def adversarial(scores: Tensor, labelled: Labelled) -> Tensor:
     """L_Adv (Eq. 2): mean log d over labelled plus mean log(1 - d) over unlabelled; `scores` are d's logits.
 
     d maximises it, f minimises it. A d that cannot tell the two apart has -2 log 2. A kind of images that the batch
     lacks adds nothing.
     """
-    return mean(F.logsigmoid(scores[labelled])) + mean(F.logsigmoid(-scores[~labelled]))
+    of_labelled, of_unlabelled = of_kinds(scores, labelled)
+    return mean(F.logsigmoid(of_labelled)) + mean(F.logsigmoid(-of_unlabelled))
 
 
-def inverted_adversarial(scores: Tensor, labelled: Tensor) -> Tensor:
+def inverted_adversarial(scores: Tensor, labelled: Labelled) -> Tensor:
     """f's loss with the labels of d swapped (Tzeng et al., 2017): its gradient does not fade when d is sure."""
-    return -mean(F.logsigmoid(-scores[labelled])) - mean(F.logsigmoid(scores[~labelled]))
+    of_labelled, of_unlabelled = of_kinds(scores, labelled)
+    return -mean(F.logsigmoid(-of_labelled)) - mean(F.logsigmoid(of_unlabelled))
 
 
-def balanced_accuracy(scores: Tensor, labelled: Tensor) -> Tensor:
+def balanced_accuracy(scores: Tensor, labelled: Labelled) -> Tensor:
     """How often d is right, labelled and unlabelled images counting the same; 0.5 is chance, and so is a kind of images
     that the batch lacks."""
-    right = ((scores > 0) == labelled).float()
-    of_kinds = (right[labelled], right[~labelled])
-    return torch.stack([of_kind.mean() if len(of_kind) else right.new_tensor(0.5) for of_kind in of_kinds]).mean()
+    of_labelled, of_unlabelled = of_kinds(scores, labelled)
+    right = (of_labelled > 0, of_unlabelled <= 0)
+    return torch.stack([r.float().mean() if len(r) else scores.new_tensor(0.5) for r in right]).mean()
 
 
 def mean(values: Tensor) -> Tensor:

@@ -25,6 +25,9 @@ from afda.methods import Batch, Nets
 from afda.recipe import Recipe
 from afda.runtime import Runtime, memory
 
+WHITENED_AHEAD = 2**30
+"""Bytes up to which all images are whitened before the first update; more are whitened batch by batch."""
+
 
 @dataclass
 class Training:
@@ -43,8 +46,6 @@ class Training:
     """Sums of the loss terms since the last line of the log; left on the device, so that nothing waits for them."""
 
     def __post_init__(self) -> None:
-        sizes = self.recipe.labelled_batch, self.recipe.unlabelled_batch
-        self.labelled_rows = (torch.arange(sum(sizes)) < sizes[0]).to(self.runtime.device)
         self.images = self.runtime.kept(self.data.train.x)
         self.labels = self.data.train.y.to(self.runtime.device)
 
@@ -57,6 +58,23 @@ class Training:
             x = x[torch.from_numpy(np.concatenate([self.split.labelled, self.split.unlabelled]))]
         return fitted(self.recipe.preparation, x).to(self.runtime.device)
 
+    @cached_property
+    def whitened(self) -> Tensor | None:
+        """All images after whitening, unless they are too many: a product with its matrix costs as much as a pass of a
+        narrow net."""
+        if self.normaliser.matrix is None or 4 * self.images.numel() > WHITENED_AHEAD:
+            return None
+        found = torch.empty(self.images.shape, device=self.images.device)
+        for part, images in zip(found.split(4096), self.images.split(4096), strict=True):
+            part.copy_(self.normaliser(images.to(self.runtime.device)))
+        return found
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """What the net gets for these training images."""
+        if self.whitened is None:
+            return self.normaliser(self.images[rows].to(self.runtime.device))
+        return self.whitened[rows].to(self.runtime.device, memory_format=torch.channels_last)
+
     def batch(self, step: int) -> Batch:
         """The batch of this step, or this process's images of it: a function of the seed and the step."""
         recipe, device = self.recipe, self.runtime.device
@@ -67,11 +85,11 @@ class Training:
             return torch.from_numpy(chosen).to(self.images.device)
 
         i = drawn(self.split.labelled, recipe.labelled_batch, 1)
-        x, y = self.normaliser(self.images[processes.mine(i)].to(device)), self.labels[i.to(device)]
+        x, y = self.inputs(processes.mine(i)), self.labels[i.to(device)]
         u = x[:0]
         if recipe.uses_unlabelled:
             j = drawn(self.split.unlabelled, recipe.unlabelled_batch, 2)
-            u = self.normaliser(self.images[processes.mine(j)].to(device))
+            u = self.inputs(processes.mine(j))
 
         def view() -> tuple[Tensor, Tensor]:
             return augmented(x, recipe.preparation), augmented(u, recipe.preparation)
@@ -124,6 +142,7 @@ class Training:
         self.step, self.seconds = state["step"], state["seconds"]
         self.sums = {name: total.to(self.runtime.device) for name, total in state["sums"].items()}
         self.normaliser = Normaliser.of(state["normaliser"]).to(self.runtime.device)
+        self.__dict__.pop("whitened", None)  # by another normaliser
         self.nets.student.load_state_dict(state["student"])
         if self.nets.teacher is not None:
             self.nets.teacher.load_state_dict(state["teacher"])

@@ -123,6 +123,21 @@ def test_accuracy_counts_both_kinds_alike():
     assert float(align.accuracy) == 1.0
 
 
+@pytest.mark.parametrize("form", ["minimax", "inverted", "unlabelled-only", "reversal", "mmd"])
+def test_the_number_of_labelled_rows_says_the_same_as_a_mask(form):
+    found = []
+    for labelled in (10, LABELLED):
+        torch.manual_seed(0)
+        made = choice("align", form)().build(6) if form in ("reversal", "mmd") else adversarial(form=form)
+        x = features().requires_grad_()
+        made.step(x.detach(), labelled)
+        value = made(x, labelled, 0.5)
+        value.backward()
+        found.append((value, x.grad, made.accuracy, *made.parameters()))
+    for one, other in zip(*found, strict=True):
+        assert one is other is None or torch.equal(one, other)
+
+
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
 @pytest.mark.parametrize("form", ["minimax", "inverted", "unlabelled-only", "reversal"])
 def test_a_batch_of_one_kind(form, kind):

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from afda import ramps
+from afda import losses, ramps
 from afda.choices import Choice
 
 
@@ -13,14 +13,19 @@ class Alignment(nn.Module):
     """Draws the features of labelled and unlabelled images together.
 
     Calling it gives the term that f minimises, weighted by `mu`; `step` first lets an opponent learn, if there is one.
-    `labelled` is a mask over the rows of `features`.
+    `labelled` says which rows of `features` are: a mask, or how many, if they are the first.
     """
 
-    def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
+    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
         raise NotImplementedError
 
     def step(
-        self, features: Tensor, labelled: Tensor, *, learning_rate: float | None = None, beta1: float | None = None
+        self,
+        features: Tensor,
+        labelled: losses.Labelled,
+        *,
+        learning_rate: float | None = None,
+        beta1: float | None = None,
     ) -> None:
         """One update of the opponent on features that carry no gradient."""
 

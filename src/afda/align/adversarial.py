@@ -40,7 +40,12 @@ class AdversarialAlignment(Alignment):
         self.optimizer = torch.optim.Adam(self.d.parameters(), lr=self.choices.learning_rate or 5e-4, fused=True)
 
     def step(
-        self, features: Tensor, labelled: Tensor, *, learning_rate: float | None = None, beta1: float | None = None
+        self,
+        features: Tensor,
+        labelled: losses.Labelled,
+        *,
+        learning_rate: float | None = None,
+        beta1: float | None = None,
     ) -> None:
         """d's gradient ascent on L_Adv. Its loss is never scaled by mu."""
         group = self.optimizer.param_groups[0]
@@ -59,9 +64,11 @@ class AdversarialAlignment(Alignment):
         with torch.autocast(features.device.type, enabled=False):
             return self.d(features).squeeze(1)
 
-    def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
+    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
         """mu times f's loss against the current d; no gradient is computed for d."""
         if self.choices.form == "unlabelled-only":
+            if isinstance(labelled, int):
+                labelled = torch.arange(len(features), device=features.device) < labelled
             features = torch.where(labelled[:, None], features.detach(), features)
         self.d.requires_grad_(False)
         scores = self.scores(features)

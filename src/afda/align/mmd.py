@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from afda import losses
 from afda.align import Align, Alignment
 from afda.measures import median_bandwidth, mmd2
 
@@ -26,11 +27,11 @@ class MMDAlignment(Alignment):
         super().__init__()
         self.bandwidths = bandwidths
 
-    def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
+    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
         # Distances are differences of nearly equal numbers: full precision.
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(torch.promote_types(features.dtype, torch.float32))
-            p, q = features[labelled], features[~labelled]
+            p, q = losses.of_kinds(features, labelled)
             gamma = median_bandwidth(p, q)
             values = [mmd2(p, q, factor * gamma) for factor in self.bandwidths]
         return mu * sum(values, values[0].new_zeros(())) / len(values)

@@ -27,7 +27,7 @@ class ReversalAlignment(Alignment):
         super().__init__()
         self.d = discriminator(features, hidden)
 
-    def forward(self, features: Tensor, labelled: Tensor, mu: float = 1.0) -> Tensor:
+    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
             scores = self.d(Reverse.apply(features, mu)).squeeze(1)
         self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)

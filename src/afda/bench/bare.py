@@ -28,7 +28,7 @@ def bare_step(training: Training) -> Callable[[], None]:
     _, second_u = batch.view()
     parts = [x, u] if vat is not None and vat.on == "all" else [u]
     noise = [torch.randn_like(part) for part in parts]
-    is_labelled = training.labelled_rows.float()
+    is_labelled = torch.cat([torch.ones(len(x), device=x.device), torch.zeros(len(u), device=x.device)])
     alignment: Any = training.alignment
 
     def logits(images: list[Tensor]) -> Tensor:
