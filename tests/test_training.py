@@ -488,6 +488,15 @@ def test_the_opponent_may_have_its_own_rate(digits):
     assert plain.opponent_rates({"learning_rate": 0.005, "beta1": 0.5}) == {"learning_rate": 0.005, "beta1": 0.5}
 
 
+def test_the_opponent_that_is_trained_along_may_have_its_own_rate(digits):
+    made = light(digits, "supervised", "reversal", "align.learning_rate=0.1", "optimisation.learning_rate=0.01")
+    training = begin(made, digits, CPU)
+    next(algorithm.steps(training))
+    of_net, of_d = training.optimizer.param_groups
+    assert (of_net["lr"], of_d["lr"]) == (0.01, 0.1)
+    assert [id(p) for p in of_d["params"]] == [id(p) for p in training.alignment.d.parameters()]
+
+
 def test_average():
     """Weights and running statistics by hand; counters are left alone, and no decay means no teacher."""
     torch.manual_seed(0)

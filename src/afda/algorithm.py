@@ -6,7 +6,6 @@ import torch
 
 from afda import losses, processes
 from afda.classifier import Classifier
-from afda.recipe import Recipe
 from afda.training import Training
 
 
@@ -41,7 +40,7 @@ def steps(training: Training) -> Iterator[int]:
             of_x = clean.first if clean.first is not None else clean.logits[: len(batch.y)]
             supervised = losses.cross_entropy(of_x, batch.y)
             if recipe.supervised_mean == "batch":
-                supervised = supervised * len(batch.y) / len(clean.logits)
+                supervised = supervised * recipe.labelled_batch / (recipe.labelled_batch + recipe.unlabelled_batch)
             terms = {"supervised": supervised}
             for method in recipe.method:
                 for name, term in method.terms(nets, batch, clean, t).items():
@@ -50,7 +49,7 @@ def steps(training: Training) -> Iterator[int]:
                 terms["alignment"] = alignment(clean.features, labelled, recipe.align.mu(t))
         loss = sum(terms.values(), torch.zeros((), device=training.runtime.device))
 
-        set_rates(optimizer, recipe, rates)
+        set_rates(training, rates)
         optimizer.zero_grad()
         loss.backward()
         processes.add_gradients(nets.student)
@@ -69,11 +68,12 @@ def steps(training: Training) -> Iterator[int]:
         yield training.step
 
 
-def set_rates(optimizer: torch.optim.Optimizer, recipe: Recipe, rates: dict[str, float]) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rates["learning_rate"]
+def set_rates(training: Training, rates: dict[str, float]) -> None:
+    for group in training.optimizer.param_groups:
+        own = training.opponent_rates(rates) if group.get("opponent") else rates
+        group["lr"] = own["learning_rate"]
         if "betas" in group:
-            group["betas"] = (rates["beta1"], recipe.optimisation.beta2)
+            group["betas"] = (own["beta1"], training.recipe.optimisation.beta2)
 
 
 @torch.no_grad()

@@ -96,7 +96,8 @@ class Recipe(Value):
             raise ValueError("this method passes no unlabelled images, so statistics can only be 'labelled'")
         if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
             raise ValueError("batchnorm 'together' passes both kinds of images at once, so statistics must be 'both'")
-        if self.optimisation.optimizer == "sgd" and getattr(self.align, "learning_rate", 0) is None:
+        of_adam = self.align is not None and self.align.name() == "adversarial"
+        if self.optimisation.optimizer == "sgd" and of_adam and self.align.learning_rate is None:  # type: ignore[union-attr]
             raise ValueError(
                 "the discriminator is trained by Adam, so with SGD it needs an align.learning_rate of its own"
             )

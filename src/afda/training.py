@@ -187,7 +187,9 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
         alignment.to(runtime.device)
     has_teacher = any(method.teacher_decay(0) is not None for method in recipe.method)
     teacher = copy.deepcopy(student).requires_grad_(False) if has_teacher else None
-    parameters = [*student.parameters(), *(alignment.joint_parameters() if alignment is not None else ())]
+    groups: list[dict[str, Any]] = [{"params": list(student.parameters())}]
+    if alignment is not None and (joint := alignment.joint_parameters()):
+        groups.append({"params": joint, "opponent": True})
     return Training(
         recipe=recipe,
         data=data,
@@ -195,7 +197,7 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
         split=parts,
         nets=Nets(student, teacher, apart=recipe.batchnorm == "apart"),
         alignment=alignment,
-        optimizer=make_optimizer(recipe, parameters),
+        optimizer=make_optimizer(recipe, groups),
     )
 
 
@@ -228,14 +230,14 @@ def built(recipe: Recipe, data: DataSet) -> Classifier:
     return net.train()
 
 
-def make_optimizer(recipe: Recipe, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     o = recipe.optimisation
     if o.optimizer == "sgd":
         return torch.optim.SGD(
-            parameters, lr=o.learning_rate, momentum=o.momentum, nesterov=True, weight_decay=o.weight_decay, fused=True
+            groups, lr=o.learning_rate, momentum=o.momentum, nesterov=True, weight_decay=o.weight_decay, fused=True
         )
     return torch.optim.Adam(
-        parameters, lr=o.learning_rate, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=True
+        groups, lr=o.learning_rate, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=True
     )
 
 

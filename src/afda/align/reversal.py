@@ -15,6 +15,7 @@ class Reversal(Align):
     """Gradient reversal: d and f are trained at once, the gradient changing its sign between them."""
 
     hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
+    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
 
     def build(self, features: int) -> "ReversalAlignment":
         return ReversalAlignment(features, hidden=self.hidden)
