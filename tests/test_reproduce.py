@@ -250,4 +250,5 @@ def test_full_length_recipes_build(name, digits):
     """Every recipe of the paper can be made for every method, plain and aligned."""
     for method in ("supervised", "pi-model", "mean-teacher", "vat", "vat+entropy"):
         for align in ("none", "adversarial"):
-            assert recipe(name, digits, method, align).steps > 1000
+            made = recipe(name, digits, method, align)
+            assert (made.title, made.steps > 1000) == (method + f"-{align}" * (align != "none"), True)

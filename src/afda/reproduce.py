@@ -13,7 +13,7 @@ from afda.data.images import DataSet
 from afda.errors import UserError, unknown
 from afda.recipe import Recipe
 from afda.report import tables
-from afda.runs import Run, full_disk_explained
+from afda.runs import Run, changes, full_disk_explained
 from afda.sweep import Job
 
 PROFILES = ("paper", "cpu")
@@ -173,7 +173,8 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
         for metric in ("test_error_pct", "mmd2_x1e3"):
             theirs = {a: paper.printed(data, method, a != "none", labels, metric, code) for a in ours}
             plain, aligned = (ours[a][metric] for a in ours)
-            gains = [plain[seed] - aligned[seed] for seed in plain if seed in aligned]
+            common = [seed for seed in plain if seed in aligned]
+            gains = [plain[seed] - aligned[seed] for seed in common]
             rows.append(
                 {
                     "data": data,
@@ -195,7 +196,17 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
             )
             both = rows[-1]["gain"], rows[-1]["paper_gain"]
             rows[-1]["signs_agree"] = None if None in both else (both[0] > 0) == (both[1] > 0)
+            runs = [
+                Cell(data, method, a, labels, recipe).run(folder, profile, seed) for a in ours for seed in common[:1]
+            ]
+            rows[-1]["also_differ"] = unlike(*(run.recipe() for run in runs)) if runs else []
     return rows
+
+
+def unlike(plain: Recipe, aligned: Recipe) -> list[str]:
+    """The settings besides the alignment in which the two runs of a pair differ."""
+    found = changes(plain.model_dump(), aligned.model_copy(update={"align": None}).model_dump())
+    return [change.partition(":")[0] for change in found]
 
 
 def written(
@@ -211,6 +222,8 @@ def written(
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
     if any(row["pairs"] for row in rows):
         about += " Gain and lower in: of the seeds that both have, which share their labelled images."
+    for method, settings in {row["method"]: row["also_differ"] for row in rows if row["also_differ"]}.items():
+        about += f" Besides the alignment, the two of {method} differ in {', '.join(settings)}."
     if name != "digits" and {row["data"] for row in rows} == {"digits"}:
         about += " On the embedded digits instead of the paper's data."
     if profile == "cpu":

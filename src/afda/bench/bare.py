@@ -1,6 +1,6 @@
 """The limit of a training step: its network passes, backward passes and updates on fixed tensors, and nothing else.
 
-Written out by hand, with none of the training's own code, so that whatever that code costs shows in the comparison.
+Written out by hand around the nets, with none of the training's own code, so that whatever that code costs shows.
 """
 
 from collections.abc import Callable

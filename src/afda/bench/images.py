@@ -13,6 +13,7 @@ from PIL import Image
 from afda.bench.steps import noise_images, recipe_for
 from afda.bench.timing import Row, in_turns, ratio
 from afda.data import cache
+from afda.inference import folded
 from afda.predict import BATCH, Item, predicted
 from afda.runtime import Runtime
 from afda.training import begin
@@ -26,7 +27,7 @@ def predict_efficiency(runtime: Runtime) -> Iterator[Row]:
     training = begin(recipe_for("cpu", "supervised", "none", data), data, runtime)
     model, runtime = training.model().eval(), training.runtime
     images = data.train.x.numpy()
-    fixed = model.normaliser(data.train.x.to(runtime.device)).split(BATCH)
+    fixed, net = model.normaliser(data.train.x.to(runtime.device)).split(BATCH), folded(model).classifier
 
     def ours() -> None:
         todo = (Item(str(i), image) for i, image in enumerate(images))
@@ -37,7 +38,7 @@ def predict_efficiency(runtime: Runtime) -> Iterator[Row]:
     def bare() -> None:
         for part in fixed:
             with runtime.autocast():
-                model.classifier(part).logits.cpu()
+                net(part).logits.cpu()
 
     taken = in_turns(ours=ours, bare=bare)
     yield ratio("predict_efficiency", taken["bare"], taken["ours"])

@@ -84,7 +84,7 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
                 names = ("mean", "std") if key.startswith("paper") else ("mean", "std", "n")
                 line |= {f"{key}_{name}": (value or {}).get(name) for name in names}
             else:
-                line[key] = value
+                line[key] = " ".join(value) if isinstance(value, list) else value
         flat.append(line)
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(flat[0]), lineterminator="\n")
