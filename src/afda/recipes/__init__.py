@@ -89,8 +89,8 @@ SHORT = (
     "method.mean-teacher.decay=0.99",
 )
 """What the cpu profiles of the paper's ablation change besides the width: a shorter schedule for all methods alike,
-small batches, a large learning rate and a smaller one for d, chosen on validation images (docs/experiments.md), but for
-the number of unlabelled images, which is for speed."""
+small batches, a large learning rate and a smaller one for d, chosen on validation images of SVHN (docs/experiments.md),
+but for the number of unlabelled images, which is for speed."""
 
 CONSISTENCY = {"weight": 50.0, "ramp": 0.3}
 TEACHER = {**CONSISTENCY, "decay": 0.99}
