@@ -97,6 +97,11 @@ TEACHER = {**CONSISTENCY, "decay": 0.99}
 """The Pi-model's and Mean Teacher's settings in short trainings, where averaging over 1,000 updates is too long."""
 
 
+def of_all_that_pass(method: str, align: str) -> str:
+    """BatchNorm's statistics: of both kinds of images, unless only the labelled ones pass."""
+    return "labelled" if (method, align) == ("supervised", "none") else "both"
+
+
 def of_data(data: DataSet, **fields: Any) -> Recipe:
     """A recipe with the data set's own name, preparation and way of drawing labels, unless told otherwise."""
     known = {"data": data.name, "preparation": data.preparation.model_dump(), "balanced": data.balanced}

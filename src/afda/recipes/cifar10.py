@@ -2,7 +2,7 @@
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe
-from afda.recipes import SHORT, methods, of_data
+from afda.recipes import SHORT, methods, of_all_that_pass, of_data
 
 
 def ablation(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -49,7 +49,7 @@ def headline(data: DataSet, method: str, align: str, labels: int | None = None) 
             "weight_decay": 2e-4,
         },
         batchnorm="together",
-        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
+        statistics=of_all_that_pass(method, align),
         supervised_mean="batch",
         progress_every=updates_per_epoch,
     )

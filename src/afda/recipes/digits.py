@@ -2,7 +2,7 @@
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, TEACHER, methods, of_data
+from afda.recipes import CONSISTENCY, TEACHER, methods, of_all_that_pass, of_data
 
 
 def demo(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -18,7 +18,7 @@ def demo(data: DataSet, method: str, align: str, labels: int | None = None) -> R
         steps=1200,
         labelled_batch=16,
         unlabelled_batch=64,
-        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
+        statistics=of_all_that_pass(method, align),
         optimisation={"learning_rate": 4e-3, "tail": 1 / 3},
     )
 

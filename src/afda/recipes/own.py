@@ -3,7 +3,7 @@
 from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, TEACHER, methods, of_data
+from afda.recipes import CONSISTENCY, TEACHER, methods, of_all_that_pass, of_data
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -29,7 +29,7 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
-        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
+        statistics=of_all_that_pass(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
@@ -54,7 +54,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         steps=500,
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
-        statistics="labelled" if (method, align) == ("supervised", "none") else "both",
+        statistics=of_all_that_pass(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
