@@ -157,6 +157,15 @@ def test_sgd_and_the_supervised_mean_over_the_batch(method):
     conforms(training(method, "reversal", optimisation={"optimizer": "sgd"}, supervised_mean="batch"))
 
 
+def test_the_supervised_mean_over_the_batch_is_the_same_without_alignment():
+    def supervised(align):
+        made = training("supervised", align, supervised_mean="batch", statistics="labelled")
+        next(steps(made))
+        return made.sums["supervised"]
+
+    assert torch.equal(supervised("none"), supervised("mmd"))
+
+
 @pytest.mark.parametrize("align", ALIGNMENTS)
 @pytest.mark.parametrize("method", METHODS)
 def test_mixed_precision(method, align):

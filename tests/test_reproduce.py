@@ -1,5 +1,6 @@
 """The paper's tables and figures as sweeps: complete, independent of order, killed and continued."""
 
+import base64
 import json
 import os
 import shutil
@@ -237,6 +238,28 @@ def test_t_sne_panels(swept):
     chosen, (one, _) = swept
     for path in illustrated("figure-4", chosen, one, "cpu", 2, "figure-4"):
         assert path.stat().st_size > 1000
+
+
+def test_what_is_refused_changes_no_table(swept, tmp_path):
+    """Neither a bad place to run nor a figure that cannot be drawn, for want of weights, takes anything away."""
+    _, (one, _) = swept
+    folder = tmp_path / "copied" / ",".join(sorted(QUICK))
+    shutil.copytree(one, folder)
+    called = "figure-4-on-digits-with-20-labels-method-supervised"
+    page, picture = folder / "cpu" / "tables" / f"{called}.html", folder / "cpu" / "figures" / f"{called}.png"
+    for path in (page, picture):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("as it was")
+    for path in folder.glob("**/model.safetensors"):
+        path.unlink()
+    words = ["reproduce", "figure-4", "--on-digits", "--labels", "20", "--only", "method=supervised", "--seeds", "1"]
+    words += ["--out", tmp_path / "copied", *settings(*QUICK)]
+    refused = afda(*words, "--on", "mars")
+    assert (refused.returncode, page.read_text()) == (2, "as it was")
+    refused = afda(*words)
+    assert refused.returncode == 2
+    assert "model.safetensors" in refused.stderr
+    assert base64.b64encode(b"as it was").decode() in page.read_text()
 
 
 def test_bad_names_are_one_sentence(tmp_path):

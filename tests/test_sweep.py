@@ -1,6 +1,7 @@
 import json
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -72,23 +73,27 @@ def test_each_run_has_a_gpu_of_its_own(recipes, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.executable", str(program))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    here = Here()
-    assert here.slots(1) == 2
+    here, started = Here(), []
+    assert (here.slots(1), here.device) == (2, "cuda")
 
     def launched(seed):
         run = open_run(tmp_path / str(seed), recipes[0].with_settings([f"seed={seed}"]))
-        process = here.launch(run, "mine", 1, ())
-        return process, process.stderr.readline().strip()
+        started.append(here.launch(run, "mine", 1, ()))
+        return started[-1].stderr.readline().strip()
 
-    (first, of_first), (second, of_second), (third, of_third) = (launched(seed) for seed in range(3))
-    assert (of_first, of_second, of_third) == ("5", "7", "5")
-    second.terminate()
-    second.communicate()
-    fourth, of_fourth = launched(3)
-    assert of_fourth == "7"
-    for process in (first, third, fourth):
-        process.terminate()
-        process.communicate()
+    try:
+        with ThreadPoolExecutor(4) as at_once:  # as a search does
+            assert sorted(at_once.map(launched, range(4))) == ["5", "5", "7", "7"]
+        for process in started[:2]:
+            process.terminate()
+            process.wait()
+        launched(4)
+        launched(5)
+        assert sorted(gpu for gpu, _ in here.on_gpus) == ["5", "5", "7", "7"]
+    finally:
+        for process in started:
+            process.terminate()
+            process.communicate()
 
 
 def test_one_failing_job_does_not_stop_the_rest(data, recipes, tmp_path):

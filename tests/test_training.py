@@ -549,6 +549,9 @@ def test_bfloat16_trains(digits, tmp_path):
 
 
 def test_whitening_ahead_gives_what_whitening_each_batch_does(digits, monkeypatch):
+    colours = digits.train.x.repeat(1, 3, 1, 1)
+    colours[:, 1:] = colours[:, 1:].roll(1, 2)
+    digits = replace(digits, train=Images(colours, digits.train.y))
     made = recipe("digits-demo", digits, "supervised", "adversarial", 50).with_settings(['preparation.normalise="zca"'])
     ahead = begin(made, digits, CPU)
     with monkeypatch.context() as patch:

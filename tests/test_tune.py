@@ -113,3 +113,16 @@ def test_a_search_goes_on_with_as_many_seeds(tmp_path, digits):
         study_in(tmp_path, made, seeds)
     with pytest.raises(UserError, match="--seeds 2"):
         study_in(tmp_path, made, 3)
+
+
+def test_a_search_goes_on_with_the_same_grid(tmp_path, digits, monkeypatch):
+    made = recipe("digits-demo", digits, "supervised", "none", 50)
+
+    def objective(trial):
+        return sum(trial.suggest_categorical(path, values) for path, values in grid(made).items())
+
+    for _ in range(2):
+        study_in(tmp_path, made, 1).optimize(objective, n_trials=1)
+    monkeypatch.setattr("afda.tune.RATES", (1e-3,))
+    with pytest.raises(UserError, match="another grid"):
+        study_in(tmp_path, made, 1)

@@ -51,6 +51,10 @@ class Cluster:
         if not self.room(cpus):
             raise UserError(f"No machine of the cluster has {cpus} CPUs and {self.gpus:g} GPUs, as each run needs.")
 
+    @property
+    def device(self) -> str:
+        return "cuda" if self.gpus else "cpu"
+
     def leave(self) -> None:
         self.ray.shutdown()
 
@@ -99,8 +103,7 @@ class Cluster:
 
         try:
             for shard in in_batches(map(with_whole_path, todo), SHARD):
-                device = "cuda" if self.gpus else "cpu"
-                under_way.append((shard, task.remote(model, shard, device, precision, threads)))
+                under_way.append((shard, task.remote(model, shard, self.device, precision, threads)))
                 if len(under_way) >= 2 * self.slots(threads):  # so memory is bounded
                     yield from rows()
             while under_way:
@@ -149,8 +152,7 @@ class RemoteRun:
         self.ray, self.run, self.losses = cluster.ray, run, 0
         self.returncode: int | None = None
         self.complaint = ""
-        device = "cuda" if cluster.gpus else "cpu"
-        self.what = str(run.path), data, threads, (*options, "--device", device), __version__
+        self.what = str(run.path), data, threads, (*options, "--device", cluster.device), __version__
         # A lost task is not Ray's to repeat: it would begin with the files of its first beginning.
         self.task = cluster.task(trained, threads, max_retries=0)
         self.send()

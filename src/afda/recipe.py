@@ -84,7 +84,9 @@ class Recipe(Value):
         "rotated", description="d's update before that of f and g, on the same pass; or after it, on a pass of its own"
     )
     supervised_mean: Literal["labelled", "batch"] = Field(
-        "labelled", description="divide the cross-entropy by the labelled images, or by all images of the batch"
+        "labelled",
+        description="divide the cross-entropy by the labelled images of an update, or by both kinds, "
+        "also where the unlabelled ones do not pass",
     )
     progress_every: int = Field(
         1, ge=1, description="updates between changes of mu and eta; 500 makes the paper's epochs"
@@ -96,8 +98,8 @@ class Recipe(Value):
             raise ValueError("this method passes no unlabelled images, so statistics can only be 'labelled'")
         if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
             raise ValueError("batchnorm 'together' passes both kinds of images at once, so statistics must be 'both'")
-        of_adam = self.align is not None and self.align.name() == "adversarial"
-        if self.optimisation.optimizer == "sgd" and of_adam and self.align.learning_rate is None:  # type: ignore[union-attr]
+        own_adam = self.align is not None and self.align.own_optimizer
+        if self.optimisation.optimizer == "sgd" and own_adam and getattr(self.align, "learning_rate", None) is None:
             raise ValueError(
                 "the discriminator is trained by Adam, so with SGD it needs an align.learning_rate of its own"
             )

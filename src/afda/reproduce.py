@@ -222,8 +222,9 @@ def written(
     about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
     if any(row["pairs"] for row in rows):
         about += " Gain and lower in: of the seeds that both have, which share their labelled images."
-    for method, settings in {row["method"]: row["also_differ"] for row in rows if row["also_differ"]}.items():
-        about += f" Besides the alignment, the two of {method} differ in {', '.join(settings)}."
+    differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
+    for (method, data), settings in differing.items():
+        about += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(settings)}."
     if name != "digits" and {row["data"] for row in rows} == {"digits"}:
         about += " On the embedded digits instead of the paper's data."
     if profile == "cpu":
@@ -232,7 +233,9 @@ def written(
         "md": f"# {called}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
         "csv": tables.as_csv(rows),
         "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
-        "html": tables.page(called, f"{about} Made by: {command}", rows, figure.read_bytes() if figure else None),
+        "html": tables.page(
+            called, f"{about} Made by: {command}", rows, figure.read_bytes() if figure and figure.exists() else None
+        ),
     }
     place = folder / profile / "tables"
     with full_disk_explained(place):

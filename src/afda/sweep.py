@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class Process(Protocol):
 class Machines(Protocol):
     """Where runs go: this machine's processes, or a cluster."""
 
+    @property
+    def device(self) -> str:
+        """What a run is trained on: cuda or cpu."""
+        ...
+
     def slots(self, threads: int) -> int:
         """How many runs there is room for."""
         ...
@@ -45,6 +51,11 @@ class Here:
 
     def __init__(self) -> None:
         self.on_gpus: list[tuple[str, Process]] = []
+        self.choosing = threading.Lock()
+
+    @property
+    def device(self) -> str:
+        return "cuda" if gpus() else "cpu"
 
     def slots(self, threads: int) -> int:
         return len(gpus()) or max(1, (os.cpu_count() or 1) // threads)
@@ -52,13 +63,14 @@ class Here:
     def launch(self, run: Run, data: str, threads: int, options: tuple[str, ...]) -> Process:
         run.unlock()  # the process takes the lock
         words = [sys.executable, "-m", "afda", *command(run.path, data, threads, options)]
-        if not (there := gpus()):
-            return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        busy = [gpu for gpu, process in self.on_gpus if process.poll() is None]
-        chosen = min(there, key=busy.count)
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": chosen}
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
-        self.on_gpus.append((chosen, process))
+        with self.choosing:
+            self.on_gpus = [(gpu, process) for gpu, process in self.on_gpus if process.poll() is None]
+            busy = [gpu for gpu, _ in self.on_gpus]
+            gpu = min(gpus(), key=busy.count, default=None)
+            mine = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else None
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=mine)
+            if gpu is not None:
+                self.on_gpus.append((gpu, process))
         return process
 
 

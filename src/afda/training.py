@@ -60,19 +60,22 @@ class Training:
 
     @cached_property
     def whitened(self) -> Tensor | None:
-        """All images after whitening, unless they are too many: a product with its matrix costs as much as a pass of a
-        narrow net."""
+        """The images that are trained on after whitening, unless they are too many: a product with its matrix costs as
+        much as a pass of a narrow net."""
         if self.normaliser.matrix is None or 4 * self.images.numel() > WHITENED_AHEAD:
             return None
-        found = torch.empty(self.images.shape, device=self.images.device)
-        for part, images in zip(found.split(4096), self.images.split(4096), strict=True):
-            part.copy_(self.normaliser(images.to(self.runtime.device)))
-        return found
+        used = [self.split.labelled, self.split.unlabelled] if self.recipe.uses_unlabelled else [self.split.labelled]
+        found = torch.empty(self.images.shape)  # rows that are not used take no memory
+        for rows in torch.from_numpy(np.sort(np.concatenate(used))).split(4096):
+            images = self.images[rows.to(self.images.device)].to(self.runtime.device)
+            found[rows] = self.normaliser(images).cpu()
+        return self.runtime.kept(found)
 
     def inputs(self, rows: Tensor) -> Tensor:
         """What the net gets for these training images."""
         if self.whitened is None:
             return self.normaliser(self.images[rows].to(self.runtime.device))
+        rows = rows.to(self.whitened.device)
         return self.whitened[rows].to(self.runtime.device, memory_format=torch.channels_last)
 
     def batch(self, step: int) -> Batch:

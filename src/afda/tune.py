@@ -96,6 +96,10 @@ def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
     before = study.user_attrs.get("recipe")
     if before is not None and (changed := differences(Recipe.of(parsed(before)), recipe)):
         raise UserError(f"{folder} is a search with another recipe ({changed}); choose another --out.")
+    trials: list[Any] = study.get_trials(deepcopy=False)
+    earlier: dict[str, Any] = next((trial.distributions for trial in trials if trial.distributions), {})
+    if any(list(earlier[path].choices) != values for path, values in grid(recipe).items() if path in earlier):
+        raise UserError(f"{folder} is a search of another grid, by another version of afda; choose another --out.")
     if study.user_attrs.get("seeds", seeds) != seeds:
         before = study.user_attrs["seeds"]
         raise UserError(f"{folder} is a search with --seeds {before}; go on with that, or choose another --out.")

@@ -44,6 +44,8 @@ class Align(Choice):
     """An alignment by name, and how its weight mu grows."""
 
     shelf: ClassVar[str] = "align"
+    own_optimizer: ClassVar[bool] = False
+    """Whether its discriminator is trained by an Adam of its own."""
 
     weight: float = Field(1.0, ge=0, description="the weight that mu rises to")
     gamma: float = Field(10.0, gt=0, description="how fast mu rises: weight * tanh(gamma t / 2)")

@@ -1,6 +1,6 @@
 """The paper's alignment: a discriminator d learns to tell labelled from unlabelled features, f learns to confuse it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,8 @@ from afda.align import Align, Alignment
 
 class Adversarial(Align):
     """The paper's: d and f are updated in turn, d to tell the features apart, f to make them alike."""
+
+    own_optimizer: ClassVar[bool] = True
 
     form: Literal["minimax", "inverted", "unlabelled-only"] = Field(
         "minimax",
@@ -67,9 +69,8 @@ class AdversarialAlignment(Alignment):
     def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
         """mu times f's loss against the current d; no gradient is computed for d."""
         if self.choices.form == "unlabelled-only":
-            if isinstance(labelled, int):
-                labelled = torch.arange(len(features), device=features.device) < labelled
-            features = torch.where(labelled[:, None], features.detach(), features)
+            of_labelled, of_unlabelled = losses.of_kinds(features, labelled)
+            features, labelled = torch.cat([of_labelled.detach(), of_unlabelled]), len(of_labelled)
         self.d.requires_grad_(False)
         scores = self.scores(features)
         self.d.requires_grad_(True)

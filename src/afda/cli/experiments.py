@@ -86,21 +86,19 @@ def reproduce(
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
     called, by = file_name(name, only, labels, on_digits), shlex.join(["afda", *sys.argv[1:]])
-    try:
-        with (
-            chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines,
-            contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states,
-        ):
-            display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
-    finally:  # also of a sweep that is cut off
-        rows = table(name, chosen, out, profile, seeds)
-        paths = written(name, rows, out, profile, by, called)
+    picture = out / profile / "figures" / f"{called}.png"
+    with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
+        try:
+            with contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states:
+                display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
+        finally:  # also of a sweep that is cut off; an earlier picture stays in it until it is drawn anew
+            rows = table(name, chosen, out, profile, seeds)
+            paths = written(name, rows, out, profile, by, called, picture)
     failed = [job for job in jobs if job.state == "failed"]
-    if name.startswith("figure") and len(failed) < len(jobs):
+    if name.startswith("figure") and any(job.state == "done" and not job.recipe.seed for job in jobs):
         from afda.illustrate import illustrated
 
         drawn = illustrated(name, chosen, out, profile, seeds, called)
-        picture = next(path for path in drawn if path.suffix == ".png")
         paths = written(name, rows, out, profile, by, called, picture) + drawn
     if as_json:
         print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
@@ -142,22 +140,23 @@ def tune(
     from afda.runs import Run
     from afda.tune import check_labels, doubt, finished, grid, page, study_in, tuned, with_point
 
-    images, machine = loaded(data), chosen_runtime("auto", "auto", None)
-    name = recipe or default_recipe(images, machine.device.type)
-    made = named(name, images, method, align, labels).with_settings(settings or [])
-    check_labels(images, made)
-    folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels}"
-    study, failures = study_in(folder, made, seeds), []
-    left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
-    if left > 0:
-        display.err.print(f"{left} points of the grid are left; running {min(trials or left, left)}.", highlight=False)
-        with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
+    images, failures = loaded(data), []
+    with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
+        name = recipe or default_recipe(images, machines.device)
+        made = named(name, images, method, align, labels).with_settings(settings or [])
+        check_labels(images, made)
+        folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels}"
+        study = study_in(folder, made, seeds)
+        left = math.prod(len(values) for values in grid(made).values()) - len(finished(study))
+        if left > 0:
+            running = min(trials or left, left)
+            display.err.print(f"{left} points of the grid are left; running {running}.", highlight=False)
             failures = tuned(
                 study,
                 made,
                 data,
                 folder,
-                trials=min(trials or left, left),
+                trials=running,
                 seeds=seeds,
                 at_once=at_once or machines.slots(cpus_per_run),
                 threads=cpus_per_run,
