@@ -101,9 +101,10 @@ def test_following_jobs(console, tmp_path):
         assert "[red]a problem[/x]" in table
     else:
         assert text.splitlines() == [
-            "1 of 3 runs were finished before.",
-            "supervised-50-seed1: failed ([red]a problem[/x])",
+            "3 runs, 1 of them finished before.",
+            f"supervised-50-seed1: failed ([red]a problem[/x]); {display.so_far(todo)}",
         ]
+        assert display.so_far(todo).startswith("1 of 3 runs done, about ")
 
 
 def test_a_stopped_sweep_says_how_to_go_on(console, tmp_path, capsys):

@@ -15,7 +15,7 @@ from afda import paper
 from afda.errors import UserError
 from afda.recipes import recipe, shelf
 from afda.report import tables
-from afda.reproduce import EXPERIMENTS, cells, file_name, planned, table, written
+from afda.reproduce import EXPERIMENTS, cells, file_name, planned, remarks, table, written
 from afda.runs import Run
 from afda.sweep import sweep
 
@@ -65,7 +65,11 @@ def test_the_papers_gains():
 
 def test_only():
     assert {(c.method, c.labels) for c in cells("table-5", "method=vat,labels=250")} == {("vat", 250)}
-    for only, words in (("method", "conditions"), ("nothing=1", "conditions"), ("method=absent", "No cell")):
+    for only, words in (
+        ("method", "conditions"),
+        ("nothing=1", "conditions"),
+        ("method=absent", "can be"),
+    ):
         with pytest.raises(UserError, match=words):
             cells("table-5", only)
     with pytest.raises(UserError, match="table-5"):
@@ -143,7 +147,7 @@ def test_cells_not_run_are_empty(tmp_path):
 def test_the_written_table_says_what_it_is_of(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
-    md, _, tex, page = written("table-5", rows, one, "cpu", "afda", "table-5-on-digits")
+    md, _, tex, page = written(rows, one, "table-5-on-digits", remarks("table-5", rows, "cpu", []), "afda")
     assert md.read_text().startswith("# table-5-on-digits")
     assert "embedded digits" in md.read_text()
     for path in (md, tex, page):  # the paper has nothing on them, so no empty columns
@@ -154,7 +158,10 @@ def test_the_written_formats_agree(swept):
     chosen, (one, _) = swept
     rows = table("table-5", chosen, one, "cpu", 2)
     md, csv, tex, page = (
-        path.read_text() for path in written("table-5", rows, one, "cpu", "afda reproduce table-5 --seeds 2", "table-5")
+        path.read_text()
+        for path in written(
+            rows, one, "table-5", remarks("table-5", rows, "cpu", []), "afda reproduce table-5 --seeds 2"
+        )
     )
     mean = f"{rows[0]['plain']['mean']:.2f}"
     assert mean in md
@@ -216,6 +223,25 @@ def test_a_sweep_that_is_stopped_leaves_the_table_so_far(tmp_path):
     text = (folder / "cpu" / "tables" / "table-5-on-digits-labels-20-method-supervised.md").read_text()
     assert f"{first.result()['test_error']:.2f} (1)" in text
     assert not second.finished
+
+
+def test_labels_that_there_are_not_are_refused_before_anything_begins(tmp_path):
+    for labels, words in ((2000, "only 1297"), (5, "cannot cover")):
+        with pytest.raises(UserError, match=words):
+            planned("table-5", cells("table-5", labels=labels, on_digits=True), tmp_path, "cpu", 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_remarks(swept):
+    chosen, (one, _) = swept
+    rows, todo = table("table-5", chosen, one, "cpu", 3), planned("table-5", chosen, one, "cpu", 3, QUICK)
+    text = remarks("table-5", rows, "cpu", todo, ["steps=20"])
+    assert text.startswith(
+        "As table-5 (All operating points on SVHN), but on the embedded digits, cpu profile, steps=20:"
+    )
+    assert "Unfinished: 4 of 6 runs." in text
+    assert "the two of supervised on digits differ in statistics." in text
+    assert "Unfinished" not in remarks("table-5", rows, "cpu", todo[:4])
 
 
 def test_cells_keep_what_they_are(tmp_path):

@@ -60,7 +60,7 @@ def test_the_batch_keeps_its_size(digits):
 def test_how_far_to_trust_the_order(digits):
     points = [({"labelled_batch": 2.0}, 10.0), ({"labelled_batch": 4.0}, 10.0), ({"labelled_batch": 8.0}, 20.0)]
     words = doubt(points, digits, recipe("digits-demo", digits, "supervised", "none", 50), 4)
-    assert "images: 50, seeds: 4; one standard error is 2.1 points" in words
+    assert "Labels: 50, validation images: 50, seeds: 4; one standard error is 2.1 points" in words
     assert "2 points share the best" in words
     assert "share" not in doubt(points[1:], digits, recipe("digits-demo", digits, "supervised", "none", 50), 4)
 
@@ -126,3 +126,16 @@ def test_a_search_goes_on_with_the_same_grid(tmp_path, digits, monkeypatch):
     monkeypatch.setattr("afda.tune.RATES", (1e-3,))
     with pytest.raises(UserError, match="another grid"):
         study_in(tmp_path, made, 1)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, digits):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UserError, match="something else"):
+        study_in(tmp_path, recipe("digits-demo", digits, "supervised", "none", 50), 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_search_has_seeds_of_its_own(afda):
+    code, _, err = afda("tune", "digits", "--set", "seed=3")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "as many as --seeds says" in err

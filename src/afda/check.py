@@ -152,10 +152,8 @@ def expected(recipe: Recipe, data: DataSet, runtime: Runtime) -> dict[str, Any]:
 
 def problem_with(recipe: Recipe, data: DataSet) -> str | None:
     """Why one cannot train on these data, if so."""
-    from afda.data.split import split
-
     try:
-        parts = split(data.train.y, data.classes, labels=recipe.labels, seed=recipe.seed, balanced=recipe.balanced)
+        parts = recipe.split_of(data)
     except UserError as error:
         return str(error)
     if len(parts.unlabelled):

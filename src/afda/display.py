@@ -160,24 +160,27 @@ def shown_jobs(states: Iterable[list[Job]], title: str) -> Iterator[list[Job]]:
 def told_jobs(states: Iterable[list[Job]]) -> Iterator[list[Job]]:
     """Elsewhere: a line for each run that ends."""
     told: set[int] = set()
+    finished_before: int | None = None
     for todo in states:
-        before = {id(job) for job in todo if job.found_finished}
-        if before - told:
-            told |= before
-            err.print(f"{len(before)} of {len(todo)} runs were finished before.", highlight=False)
+        if finished_before != (now := sum(job.found_finished for job in todo)):
+            finished_before = now
+            err.print(f"{len(todo)} runs, {now} of them finished before.", highlight=False)
         for job in todo:
-            if job.state in ("done", "failed") and id(job) not in told:
+            if job.state in ("done", "failed") and not job.found_finished and id(job) not in told:
                 told.add(id(job))
                 detail = job.problem if job.state == "failed" else f"{job.run.result()['seconds']:.0f} s"
-                err.print(f"{job.run.path.name}: {job.state} ({detail})", highlight=False)
+                err.print(f"{job.run.path.name}: {job.state} ({detail}); {so_far(todo)}", highlight=False)
         yield todo
+
+
+def so_far(todo: list[Job]) -> str:
+    done, left = sum(job.state == "done" for job in todo), seconds_left(todo)
+    return f"{done} of {len(todo)} runs done" + (f", about {duration(left)} left" if left else "")
 
 
 def progress_table(todo: list[Job], title: str) -> Table:
     """What runs, what failed and what is next: a sweep may have more runs than the screen has lines."""
-    done, left = sum(job.state == "done" for job in todo), seconds_left(todo)
-    time_left = "" if left is None else f", about {duration(left)} left"
-    table = Table(title=f"{title}: {done} of {len(todo)} runs done{time_left}", title_justify="left")
+    table = Table(title=f"{title}: {so_far(todo)}", title_justify="left")
     for column in ("run", "state", "step", "now"):
         table.add_column(column)
     waiting = [job for job in todo if job.state == "waiting"]
@@ -255,10 +258,9 @@ def catalogue_tables(catalogue: dict[str, dict[str, str]]) -> Iterator[Table]:
         yield table
 
 
-def reproduction_table(name: str, rows: list[dict[str, Any]], profile: str) -> Table:
+def reproduction_table(name: str, rows: list[dict[str, Any]], about: str) -> Table:
     """Ours beside the paper's; cells that were not run are empty."""
-    shortened = " (shortened runs of narrow nets)" if profile == "cpu" else ""
-    table = Table(title=f"{name}, {profile} profile{shortened}: mean ± standard deviation (runs)", title_justify="left")
+    table = Table(title=name, title_justify="left", caption=about, caption_justify="left")
     header, *lines = tables.lines(rows)
     for column in header:
         table.add_column(column, overflow="fold")

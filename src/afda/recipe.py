@@ -10,7 +10,8 @@ from afda import ramps
 from afda.align import Align
 from afda.choices import Value, first_problem, names, pick
 from afda.classifier import Net
-from afda.data.images import Preparation
+from afda.data.images import DataSet, Preparation
+from afda.data.split import Split, split
 from afda.errors import UserError, unknown
 from afda.methods import Method
 from afda.strict_json import parsed
@@ -120,6 +121,17 @@ class Recipe(Value):
         """A short name such as vat+entropy-adversarial."""
         methods = "+".join(m.name() for m in self.method)
         return f"{methods}-{self.align.name()}" if self.align else methods
+
+    def split_of(self, data: DataSet) -> Split:
+        """Which images of the data set are labelled, unlabelled and for validation."""
+        return split(
+            data.train.y,
+            data.classes,
+            labels=self.labels,
+            seed=self.seed,
+            balanced=self.balanced,
+            validation=self.validation,
+        )
 
     def progress(self, step: int) -> float:
         """t in [0, 1) at this update, for mu and eta."""

@@ -108,10 +108,12 @@ def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool 
     for condition in filter(None, only.split(",")):
         key, equals, value = condition.partition("=")
         if not equals or key not in Cell.__dataclass_fields__:
-            raise UserError(f"--only takes conditions such as method=vat,labels=250, not {condition!r}.")
+            keys = ", ".join(Cell.__dataclass_fields__)
+            raise UserError(f"--only takes conditions such as method=vat,labels=250 on {keys}, not {condition!r}.")
+        known = dict.fromkeys(str(getattr(cell, key)) for cell in chosen)
+        if value not in known:
+            raise UserError(f"--only {only} leaves nothing of {name}: its {key} can be {', '.join(known)}.")
         chosen = [cell for cell in chosen if str(getattr(cell, key)) == value]
-    if not chosen:
-        raise UserError(f"No cell of {name} agrees with --only {only}.")
     return chosen
 
 
@@ -128,14 +130,14 @@ def planned(
     """A job per cell and seed, all cells of the first seed first: a table that is cut off is thin, not lopsided."""
     for setting in settings:
         if (path := setting.partition("=")[0].strip()) in ("seed", *Cell.__dataclass_fields__):
-            raise UserError(f"Each cell of {name} has its own {path}; choose with --only, --labels or --seeds.")
+            raise UserError(f"Each cell of {name} has its own {path}, which --set cannot change.")
     sets = {data: load(data) for data in sorted({cell.data for cell in chosen})}
     jobs = []
     for seed in range(seeds):
         for cell in chosen:
-            run = cell.run(folder, profile, seed)
-            options = ("--snapshots",) if name == "figure-5" else ()
-            jobs.append(Job(cell.made(sets[cell.data], profile, seed, settings), run, cell.data, options))
+            made, run = cell.made(sets[cell.data], profile, seed, settings), cell.run(folder, profile, seed)
+            made.split_of(sets[cell.data])  # labels that there are not are refused before anything begins
+            jobs.append(Job(made, run, cell.data, ("--snapshots",) if name == "figure-5" else ()))
     return jobs
 
 
@@ -209,35 +211,33 @@ def unlike(plain: Recipe, aligned: Recipe) -> list[str]:
     return [change.partition(":")[0] for change in found]
 
 
+def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job], settings: Sequence[str] = ()) -> str:
+    """What must be known of a table to read it."""
+    digits = name != "digits" and {row["data"] for row in rows} == {"digits"}
+    text = f"As {name} ({EXPERIMENTS[name][0]}), but on the embedded digits" if digits else EXPERIMENTS[name][0]
+    text += f", {', '.join([f'{profile} profile', *settings])}: mean ± sample standard deviation (number of runs)."
+    done = sum(job.state == "done" for job in todo)
+    if done < len(todo):
+        text += f" Unfinished: {done} of {len(todo)} runs."
+    if any(row["pairs"] for row in rows):
+        text += " Gain and lower in: of the seeds that both have, which share their labelled images."
+    differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
+    for (method, data), paths in differing.items():
+        text += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(paths)}."
+    return text + (" Shortened runs of narrow nets; the paper's are full." if profile == "cpu" else "")
+
+
 def written(
-    name: str,
-    rows: list[dict[str, Any]],
-    folder: Path,
-    profile: str,
-    command: str,
-    called: str,
-    figure: Path | None = None,
+    rows: list[dict[str, Any]], place: Path, called: str, about: str, command: str, figure: Path | None = None
 ) -> list[Path]:
     """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
-    about = f"{EXPERIMENTS[name][0]}, {profile} profile: mean ± sample standard deviation (number of runs)."
-    if any(row["pairs"] for row in rows):
-        about += " Gain and lower in: of the seeds that both have, which share their labelled images."
-    differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
-    for (method, data), settings in differing.items():
-        about += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(settings)}."
-    if name != "digits" and {row["data"] for row in rows} == {"digits"}:
-        about += " On the embedded digits instead of the paper's data."
-    if profile == "cpu":
-        about += " Shortened runs of narrow nets; the paper's are full."
+    picture = figure.read_bytes() if figure is not None and figure.exists() else None
     texts = {
         "md": f"# {called}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
         "csv": tables.as_csv(rows),
         "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
-        "html": tables.page(
-            called, f"{about} Made by: {command}", rows, figure.read_bytes() if figure and figure.exists() else None
-        ),
+        "html": tables.page(called, f"{about} Made by: {command}", rows, picture),
     }
-    place = folder / profile / "tables"
     with full_disk_explained(place):
         place.mkdir(parents=True, exist_ok=True)
     for ending, text in texts.items():

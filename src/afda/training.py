@@ -18,7 +18,7 @@ from afda.data.augment import augmented
 from afda.data.images import DataSet
 from afda.data.normalise import Normaliser, fitted
 from afda.data.sampling import draw
-from afda.data.split import Split, split
+from afda.data.split import Split
 from afda.errors import UserError
 from afda.inference import Model
 from afda.methods import Batch, Nets
@@ -167,14 +167,7 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
     """Draw the split and the first weights: functions of the seed."""
-    parts = split(
-        data.train.y,
-        data.classes,
-        labels=recipe.labels,
-        seed=recipe.seed,
-        balanced=recipe.balanced,
-        validation=recipe.validation,
-    )
+    parts = recipe.split_of(data)
     if recipe.uses_unlabelled and not len(parts.unlabelled):
         raise UserError(
             "Every training image has a label, so none is left to learn from without one; "

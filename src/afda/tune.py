@@ -7,13 +7,13 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from afda.data.images import DataSet
-from afda.data.split import MOST_VALIDATION, split
+from afda.data.split import MOST_VALIDATION
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
@@ -60,8 +60,13 @@ def with_point(recipe: Recipe, point: dict[str, float]) -> Recipe:
     return recipe.with_settings(settings)
 
 
+def validated(recipe: Recipe) -> Recipe:
+    """The recipe as a search runs it: with images held out."""
+    return recipe.with_settings(["validation=true"])
+
+
 def check_labels(data: DataSet, recipe: Recipe) -> None:
-    """Refuse what leaves too few labels for a validation set."""
+    """Refuse what leaves too few labels to learn from or for a validation set."""
     known = int((data.train.y >= 0).sum())
     most = max(known // 2, known - MOST_VALIDATION)
     if (recipe.labels or known) > most:
@@ -69,6 +74,7 @@ def check_labels(data: DataSet, recipe: Recipe) -> None:
             "A search chooses by labelled images that it holds out, as many as it learns from "
             f"(at most {MOST_VALIDATION:,}): of the {known:,} labels here, keep {most:,} or fewer with --labels."
         )
+    validated(recipe).split_of(data)
 
 
 def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
@@ -78,6 +84,8 @@ def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
     except ImportError:
         raise UserError("Tuning needs optuna: pip install -c constraints.txt 'afda[tune]'.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if folder.exists() and not (folder.is_dir() and ((folder / "study.db").exists() or not any(folder.iterdir()))):
+        raise UserError(f"{folder} holds something else than a search; choose another --out.")
     with full_disk_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -158,9 +166,10 @@ def tuned(
     threads: int = 1,
     machines: Machines = HERE,
     stop: threading.Event,
+    tell: Callable[[str], None],
 ) -> list[RunFailed]:
-    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts.
-    Returns why some have none.
+    """Run up to `trials` points of the grid, `at_once` at a time; each is a training whose validation error counts, and
+    is told when it ends. Returns why some have none.
 
     Only this process and others that share the search touch its storage, wherever the trainings run. When `stop` is
     set, they are stopped, their points queued again and KeyboardInterrupt raised.
@@ -171,7 +180,7 @@ def tuned(
         name = "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in point.items())
         errors = []
         for seed in range(seeds):
-            chosen = with_point(recipe, point).with_settings([f"seed={seed}", "validation=true"])
+            chosen = validated(with_point(recipe, point)).with_settings([f"seed={seed}"])
             job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
             if not ended(job, threads, machines, stop):
                 queue_again(study, study.trials[trial.number])
@@ -187,9 +196,12 @@ def tuned(
         nonlocal tried
         tried += 1
         try:
-            return objective(trial)
+            error = objective(trial)
+            tell(f"{', '.join(f'{path} {value:g}' for path, value in trial.params.items())}: {error:.2f} %")
+            return error
         except RunFailed as failure:
             failures.append(failure)
+            tell(f"failed: {failure}")
             raise
         except (Exception, KeyboardInterrupt) as problem:
             problems.append(problem)
@@ -234,10 +246,10 @@ def finished(study: Any) -> list[tuple[dict[str, float], float]]:
 
 def doubt(points: list[tuple[dict[str, float], float]], data: DataSet, recipe: Recipe, seeds: int) -> str:
     """How far the order of the points can be trusted: one standard error of the best, and ties."""
-    y, classes, best = data.train.y, data.classes, points[0][1]
-    parts = split(y, classes, labels=recipe.labels, seed=recipe.seed, balanced=recipe.balanced, validation=True)
-    error = (best * (100 - best) / (len(parts.validation) * seeds)) ** 0.5
-    text = f"Validation images: {len(parts.validation)}, seeds: {seeds}; one standard error is {error:.1f} points."
+    best, held_out = points[0][1], len(validated(recipe).split_of(data).validation)
+    error = (best * (100 - best) / (held_out * seeds)) ** 0.5
+    text = f"Labels: {recipe.labels}, validation images: {held_out}, seeds: {seeds}; "
+    text += f"one standard error is {error:.1f} points."
     tied = sum(value == best for _, value in points)
     return text + (f" {tied} points share the best error; the first of the grid is taken." if tied > 1 else "")
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,7 @@ from afda.cli.shared import (
     print_json,
     stop_on_signals,
 )
-from afda.errors import RunFailed
+from afda.errors import RunFailed, UserError
 
 
 def demo(
@@ -50,13 +51,14 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
     profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
     seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell, and in the table", min=1)] = 3,
-    only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250")] = "",
+    only: Annotated[str, typer.Option(help="some cells, such as method=vat,align=none,labels=250")] = "",
     labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
     on_digits: Annotated[
         bool, typer.Option("--on-digits", help="the embedded digits instead of the paper's data, with 20 to 100 labels")
     ] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="path=value: a field of every recipe; may be repeated")
+        list[str] | None,
+        typer.Option("--set", help="path=value: a field of every recipe, whose results have a folder of that name"),
     ] = None,
     at_once: AtOnce = None,
     on: On = "here",
@@ -71,7 +73,7 @@ def reproduce(
     """A table or figure of the paper as a sweep that can be cut off and continued: ours beside the paper's."""
     from afda import display
     from afda.errors import unknown
-    from afda.reproduce import PROFILES, cells, file_name, planned, table, written
+    from afda.reproduce import PROFILES, cells, file_name, planned, remarks, table, written
     from afda.sweep import sweep
 
     if name.startswith("figure"):
@@ -86,24 +88,28 @@ def reproduce(
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
     called, by = file_name(name, only, labels, on_digits), shlex.join(["afda", *sys.argv[1:]])
-    picture = out / profile / "figures" / f"{called}.png"
+    place, picture, paths = out / profile / "tables", out / profile / "figures" / f"{called}.png", []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
         try:
             with contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states:
                 display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
         finally:  # also of a sweep that is cut off; an earlier picture stays in it until it is drawn anew
             rows = table(name, chosen, out, profile, seeds)
-            paths = written(name, rows, out, profile, by, called, picture)
+            about = remarks(name, rows, profile, jobs, settings or [])
+            if any(job.state == "done" for job in jobs):
+                paths = written(rows, place, called, about, by, picture)
     failed = [job for job in jobs if job.state == "failed"]
     if name.startswith("figure") and any(job.state == "done" and not job.recipe.seed for job in jobs):
         from afda.illustrate import illustrated
 
         drawn = illustrated(name, chosen, out, profile, seeds, called)
-        paths = written(name, rows, out, profile, by, called, picture) + drawn
+        paths = written(rows, place, called, about, by, picture) + drawn
     if as_json:
-        print_json({"name": name, "profile": profile, "rows": rows, "files": [str(p) for p in paths]})
-    else:
-        display.out.print(display.reproduction_table(called, rows, profile))
+        done = sum(job.state == "done" for job in jobs)
+        counts = {"runs": len(jobs), "runs_done": done}
+        print_json({"name": name, "profile": profile, **counts, "rows": rows, "files": [str(p) for p in paths]})
+    elif paths:
+        display.out.print(display.reproduction_table(called, rows, about))
         display.out.print(f"Written: {', '.join(map(str, paths))}", highlight=False)
     if failed:
         raise RunFailed(
@@ -140,6 +146,9 @@ def tune(
     from afda.runs import Run
     from afda.tune import check_labels, doubt, finished, grid, page, study_in, tuned, with_point
 
+    for setting in settings or []:
+        if (path := setting.partition("=")[0].strip()) in ("seed", "validation"):
+            raise UserError(f"A search decides on {path} itself: it takes the seeds 0, 1, ... as many as --seeds says.")
     images, failures = loaded(data), []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
         name = recipe or default_recipe(images, machines.device)
@@ -162,6 +171,7 @@ def tune(
                 threads=cpus_per_run,
                 machines=machines,
                 stop=stop_on_signals(),
+                tell=partial(display.err.print, highlight=False),
             )
     points = finished(study)
     if not points:
@@ -172,7 +182,13 @@ def tune(
     files = [best, page(points, made, folder, caution)]
     if as_json:
         print_json(
-            {"best": points[0][0], "val_error": points[0][1], "trials": len(points), "files": [str(f) for f in files]}
+            {
+                "best": points[0][0],
+                "val_error": points[0][1],
+                "labels": made.labels,
+                "trials": len(points),
+                "files": [str(f) for f in files],
+            }
         )
     else:
         display.out.print(display.trials_table(points, caution))

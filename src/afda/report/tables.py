@@ -17,7 +17,7 @@ HEADER = (
     "lower in",
     "paper",
     "paper aligned",
-    "gain",
+    "paper's gain",
     "same sign",
 )
 MEASURES = {"test_error_pct": "error %", "mmd2_x1e3": "MMD² × 10³"}
