@@ -143,7 +143,8 @@ def save(figure: Any, path: Path) -> list[Path]:
     """Write a figure as SVG, PDF and PNG beside each other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     paths = [path.with_suffix(f".{ending}") for ending in ("svg", "pdf", "png")]
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure is the same file
     for p in paths:
-        figure.savefig(p, metadata={"Date": None} if p.suffix == ".svg" else None)
+        figure.savefig(p, metadata=undated.get(p.suffix))
     pyplot().close(figure)
     return paths
