@@ -63,7 +63,7 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
         [Cell("cifar10", "mean-teacher", a, n, "headline") for n in (1000, 4000) for a in ("none", "adversarial")],
     ),
     "table-3": ("Summary of the improvements", pairs("svhn", (150, 200, 1000)) + pairs("cifar10", (250, 500, 4000))),
-    "table-4": ("MMD^2 of the features", pairs("svhn", (200, 500, 1000)) + pairs("cifar10", (250, 1000, 4000))),
+    "table-4": ("MMD² of the features", pairs("svhn", (200, 500, 1000)) + pairs("cifar10", (250, 1000, 4000))),
     "table-5": ("All operating points on SVHN", pairs("svhn", SVHN_LABELS)),
     "table-6": ("All operating points on CIFAR-10", pairs("cifar10", CIFAR_LABELS)),
     "table-7": ("WRN-28-2 on SVHN", pairs("svhn", SVHN_LABELS, ("supervised", "vat"), "wide-resnet")),
@@ -72,7 +72,7 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
         [Cell("svhn", "supervised", "none", 250), Cell("svhn", "vat+entropy", "adversarial", 250, "headline")],
     ),
     "figure-2": (
-        "Test error and MMD^2 against the number of labels",
+        "Test error and MMD² against the number of labels",
         [Cell("svhn", "supervised", "none", n) for n in SVHN_LABELS]
         + [Cell("cifar10", "supervised", "none", n) for n in CIFAR_LABELS],
     ),
