@@ -230,6 +230,9 @@ def test_labels_that_there_are_not_are_refused_before_anything_begins(tmp_path):
         with pytest.raises(UserError, match=words):
             planned("table-5", cells("table-5", labels=labels, on_digits=True), tmp_path, "cpu", 1)
     assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="is a file"):
+        planned("digits", cells("digits"), tmp_path / "file" / "below", "cpu", 1)
 
 
 def test_remarks(swept):

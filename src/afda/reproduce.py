@@ -131,6 +131,9 @@ def planned(
     for setting in settings:
         if (path := setting.partition("=")[0].strip()) in ("seed", *Cell.__dataclass_fields__):
             raise UserError(f"Each cell of {name} has its own {path}, which --set cannot change.")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"{there} is a file, so no runs can be kept in it; choose another --out.")
     sets = {data: load(data) for data in sorted({cell.data for cell in chosen})}
     jobs = []
     for seed in range(seeds):
