@@ -16,7 +16,7 @@ from afda.training import begin
 
 FULL = sorted(name for name in shelf() if name.startswith(("svhn-", "cifar10-")) and not name.endswith("-cpu"))
 CPU = Runtime(torch.device("cpu"))
-loaded, whitened_once = cache(load), cache(fitted)
+loaded, fitted_once = cache(load), cache(fitted)
 
 
 def stepped(made, data, updates):
@@ -49,7 +49,7 @@ def test_full_width_recipes_start_and_step(name, align):
 @pytest.mark.parametrize("name", [name for name in FULL if "headline" not in name or "svhn" in name])
 def test_full_batches_of_the_real_data(name, method, align, monkeypatch):
     """As the recipe says, whitening and all. Shake-Shake's batch of 512 is for a GPU, and is left to the test above."""
-    monkeypatch.setattr("afda.training.fitted", whitened_once)
+    monkeypatch.setattr("afda.training.fitted", fitted_once)
     try:
         data = loaded(name.partition("-")[0])
     except UserError as missing:

@@ -60,7 +60,7 @@ def with_point(recipe: Recipe, point: dict[str, float]) -> Recipe:
     return recipe.with_settings(settings)
 
 
-def validated(recipe: Recipe) -> Recipe:
+def holding_out(recipe: Recipe) -> Recipe:
     """The recipe as a search runs it: with images held out."""
     return recipe.with_settings(["validation=true"])
 
@@ -74,7 +74,7 @@ def check_labels(data: DataSet, recipe: Recipe) -> None:
             "A search chooses by labelled images that it holds out, as many as it learns from "
             f"(at most {MOST_VALIDATION:,}): of the {known:,} labels here, keep {most:,} or fewer with --labels."
         )
-    validated(recipe).split_of(data)
+    holding_out(recipe).split_of(data)
 
 
 def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
@@ -180,7 +180,7 @@ def tuned(
         name = "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in point.items())
         errors = []
         for seed in range(seeds):
-            chosen = validated(with_point(recipe, point)).with_settings([f"seed={seed}"])
+            chosen = holding_out(with_point(recipe, point)).with_settings([f"seed={seed}"])
             job = Job(chosen, Run(folder / "trials" / f"{name}-seed{seed}"), data, ("--no-test",))
             if not ended(job, threads, machines, stop):
                 queue_again(study, study.trials[trial.number])
@@ -246,7 +246,7 @@ def finished(study: Any) -> list[tuple[dict[str, float], float]]:
 
 def doubt(points: list[tuple[dict[str, float], float]], data: DataSet, recipe: Recipe, seeds: int) -> str:
     """How far the order of the points can be trusted: one standard error of the best, and ties."""
-    best, held_out = points[0][1], len(validated(recipe).split_of(data).validation)
+    best, held_out = points[0][1], len(holding_out(recipe).split_of(data).validation)
     error = (best * (100 - best) / (held_out * seeds)) ** 0.5
     text = f"Labels: {recipe.labels}, validation images: {held_out}, seeds: {seeds}; "
     text += f"one standard error is {error:.1f} points."
