@@ -22,7 +22,7 @@ from victims import Torn, everything, light
 @pytest.fixture
 def start(afda, digits, few, tmp_path, monkeypatch):
     """`afda train` with a checkpoint after each step, in a directory of its own; the same way to its end again."""
-    monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setenv("AFDA_CHECKPOINT_SECONDS", "-1")
     (tmp_path / "recipe.json").write_text(light(digits, "vat+entropy", "adversarial", "steps=8").to_json())
     how = ["--recipe", tmp_path / "recipe.json", "--quiet", "--threads", "1", "--no-baseline", "--snapshots"]
 
@@ -63,7 +63,8 @@ class FullDisk:
 
     def __init__(self, patch, nth):
         self.left = nth
-        patch.setattr("afda.runs.open", self.opened, raising=False)
+        for place in ("afda.runs.open", "afda.disk.open"):
+            patch.setattr(place, self.opened, raising=False)
         patch.setattr(os, "fsync", lambda descriptor, sync=os.fsync: (self.spend(), sync(descriptor)))
 
     def spend(self):
@@ -134,7 +135,7 @@ def small_disk(tmp_path):
 def test_a_disk_that_is_small_and_then_read_only(start, tmp_path, small_disk):
     assert start(tmp_path / "whole")[0] == 0
     disk, mount = small_disk
-    one_sentence(start(disk / "run"), 1, "is full; free some space, then continue with --resume")
+    one_sentence(start(disk / "run"), 1, "is full; free some space, then give the command again")
     run = Run(disk / "run")
     before = run.read_checkpoint()["step"]
     assert mount("ro").returncode == 0

@@ -11,6 +11,7 @@ import afda
 
 ROOMS = (
     {"errors", "strict_json"},
+    {"disk"},
     {"choices", "paper", "report", "processes"},
     {"losses", "ramps", "measures", "classifier"},
     {"align", "nets", "data", "methods"},

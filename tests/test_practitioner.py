@@ -102,7 +102,7 @@ def test_predict_other_forms(place, run):
     (place / "list.txt").write_text(f"{one.relative_to(place)}\nabsent.png\n")
     told = as_json(place, "predict", "run", "list.txt", one, "-o", "p.parquet")
     assert (told["images"], told["skipped"]) == (2, 1)
-    assert rows(place / "p-skipped.csv")[0]["path"] == "absent.png"
+    assert rows(place / "p.parquet-skipped.csv")[0]["path"] == "absent.png"
     assert pyarrow.read_table(place / "p.parquet").num_rows == 2
     as_json(place, "predict", "run", one, "-o", "p.jsonl")
     first = json.loads((place / "p.jsonl").read_text().splitlines()[0])
@@ -125,6 +125,7 @@ def test_predict_says_what_is_wrong(place, run):
         (("predict", "run", "absent"), "no file or folder"),
         (("predict", "run", "images", "-o", "x.doc"), ".csv, .parquet, .jsonl"),
         (("predict", "images", "images", "-o", "x.csv"), "model.json"),
+        (("predict", "run", "images", "-o", "run/model.json/x.csv"), "cannot be written (Not a directory)"),
     ):
         assert said in afda(place, *arguments, code=2).stderr
         assert not (place / "x.csv").exists()

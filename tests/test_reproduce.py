@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -231,7 +232,7 @@ def test_labels_that_there_are_not_are_refused_before_anything_begins(tmp_path):
             planned("table-5", cells("table-5", labels=labels, on_digits=True), tmp_path, "cpu", 1)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="is a file"):
+    with pytest.raises(UserError, match=r"cannot be written \(Not a directory\); choose another --out"):
         planned("digits", cells("digits"), tmp_path / "file" / "below", "cpu", 1)
 
 
@@ -304,3 +305,22 @@ def test_full_length_recipes_build(name, digits):
         for align in ("none", "adversarial"):
             made = recipe(name, digits, method, align)
             assert (made.title, made.steps > 1000) == (method + f"-{align}" * (align != "none"), True)
+
+
+def test_the_literature_stands_below_our_rows(tmp_path):
+    rows = table("table-2", cells("table-2"), tmp_path, "cpu", 1)
+    quoted = {(row["method"], row["labels"]): row for row in rows if row["profile"] is None}
+    assert len(quoted) == 8
+    assert quoted["HybridNet, ShakeShake26-2x96d", 1000]["paper_plain"] == {"mean": 8.81, "std": None}
+    assert "VAT+Ent, ConvLarge" in written(rows, tmp_path, "t", "about", "afda")[0].read_text()
+    ours = {(row["method"], row["labels"]): row for row in rows if row["profile"] is not None}
+    assert ours["supervised", 4000]["paper_plain"]["mean"] == 15.45
+    few = table("table-1", cells("table-1", "labels=250"), tmp_path, "cpu", 1)
+    assert {row["labels"] for row in few} == {250}
+    assert all(row["profile"] for row in table("table-1", cells("table-1", on_digits=True), tmp_path, "cpu", 1))
+
+
+def test_the_misprints_are_listed():
+    told = (Path(__file__).parent.parent / "docs" / "faithfulness.md").read_text()
+    assert all(f"- {words}\n" in told for words in paper.misprints())
+    assert len(paper.misprints("table-4")) == 2

@@ -162,10 +162,9 @@ def test_a_run_is_not_resumed_on_other_data(digits, tmp_path):
 
 
 KILLABLE = """
-import sys
-import afda.fit
+import os, sys
 from afda.cli import main
-afda.fit.CHECKPOINT_SECONDS = 0.02
+os.environ["AFDA_CHECKPOINT_SECONDS"] = "0.02"
 sys.argv = ["afda", *sys.argv[1:]]
 main()
 """

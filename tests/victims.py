@@ -17,7 +17,7 @@ import torch
 import afda.findings
 import afda.fit
 import afda.tune
-from afda import algorithm, cli, results, runs
+from afda import algorithm, cli, disk, results, runs
 from afda.recipes import recipe
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -108,9 +108,9 @@ def victim(arguments: list[str], kill_at: tuple[str, int] | None, checkpoint_sec
     torch.set_num_threads(1)
     os.setsid()  # so that it can be killed with all that it starts
     moments = Moments(kill_at)
-    afda.fit.CHECKPOINT_SECONDS = checkpoint_seconds
+    os.environ["AFDA_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
     afda.tune.SUPERVISED_BATCH, afda.tune.RATES = (8, 16), (5e-4, 5e-3)  # a grid of four points
-    runs.open = moments.opened
+    runs.open = disk.open = moments.opened
     moments.around(os, "replace", "moving", 1)
     moments.around(os, "unlink", "removing", 0)
     moments.around(os, "fsync", "syncing")

@@ -9,8 +9,8 @@ from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.inference import outputs
 from afda.recipe import Recipe
-from afda.results import MEASURED, TRACED
-from afda.runtime import Runtime
+from afda.results import MEASURED, TRACED, validation_images
+from afda.runtime import Runtime, settle
 from afda.training import begin
 
 WARM_UP, MEASURED_SECONDS, MOST_STEPS = 3, 1.5, 100
@@ -30,6 +30,7 @@ def seconds_per_step(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
     spent = 0.0
     while spent < MEASURED_SECONDS and training.step < WARM_UP + MOST_STEPS:
         next(updates)
+        settle()
         spent = time.monotonic() - started
     return spent / (training.step - WARM_UP)
 
@@ -42,13 +43,12 @@ def seconds_at_the_end(recipe: Recipe, data: DataSet, runtime: Runtime) -> float
     started = time.monotonic()
     outputs(model, sample, runtime)
     per_image = (time.monotonic() - started) / len(sample)
-    known = int((data.train.y >= 0).sum())
-    held_out = [len(part) for part in (data.val, data.test) if part is not None]
-    kinds = [known, len(data.train) - known, *held_out[:1]]
-    looks = (
-        20 * sum(min(kind, TRACED) for kind in kinds) + sum(min(kind, MEASURED) for kind in kinds[:2]) + sum(held_out)
-    )
-    return per_image * looks
+    parts = recipe.split_of(data)
+    validation = validation_images(data, parts)
+    held_out = [0 if part is None else len(part) for part in (validation, data.test)]
+    kinds = [len(parts.labelled), len(parts.unlabelled)]
+    traced = sum(min(count, TRACED) for count in (*kinds, held_out[0]))
+    return per_image * (20 * traced + sum(min(count, MEASURED) for count in kinds) + sum(held_out))
 
 
 def steps_within(

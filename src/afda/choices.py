@@ -33,7 +33,7 @@ class Choice(Value):
 
     @classmethod
     def summary(cls) -> str:
-        """The first sentence of the class's documentation."""
+        """The first line of the class's documentation."""
         return (cls.__doc__ or "").strip().split("\n")[0]
 
     @model_serializer(mode="wrap")
@@ -53,7 +53,7 @@ def names(shelf: str) -> list[str]:
 def choice(shelf: str, name: str) -> type[Choice]:
     """The class behind a name."""
     if name not in names(shelf):
-        raise unknown(KINDS[shelf], name, names(shelf))
+        raise unknown(KINDS[shelf], name, [*names(shelf), "none"] if shelf == "align" else names(shelf))
     module = importlib.import_module(f"afda.{shelf}.{name.replace('-', '_')}")
     (found,) = (
         c

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from afda.data import load
+from afda.disk import check_writable
 from afda.display import follow_jobs, out
 from afda.errors import RunFailed, UserError
 from afda.findings import report
@@ -18,7 +19,7 @@ WAYS = {"supervised-only": ("supervised", "none"), "AFDA": (AFDA, "adversarial")
 
 
 def demonstrate(folder: Path, seeds: int, labels: int, steps: int | None) -> dict[str, Any]:
-    """Train both ways with every seed, two or more at a time, and compare them."""
+    """Train both ways with every seed, as many at a time as there are cores, and compare them."""
     data = load("digits")
     if labels >= len(data.train):
         raise UserError(f"Ask for fewer than {len(data.train)} --labels, so that some digits are left without one.")
@@ -27,6 +28,7 @@ def demonstrate(folder: Path, seeds: int, labels: int, steps: int | None) -> dic
     for seed in range(seeds):
         for method, align in WAYS.values():
             todo.append(recipe("digits-demo", data, method, align).with_settings([*settings, f"seed={seed}"]))
+    check_writable(folder)
     # The long ones first: no core idles while the last of them finishes.
     todo.sort(key=lambda r: not r.uses_unlabelled)
     done = follow_jobs(sweep(jobs(todo, folder, "digits")), f"{labels} labels of {len(data.train)} digits")

@@ -214,9 +214,7 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     """The result of one run."""
     table = Table(title=title, title_justify="left", show_header=False)
     rows = {
-        "test error": percent(result["test_error"])
-        if result["test_error"] is not None
-        else "no test set, or not opened",
+        "test error": percent(result["test_error"]),
         "validation error": percent(result["val_error"]),
         "MMD² of the features": "none" if result["mmd2"] is None else f"{1000 * result['mmd2']:.2f} × 10⁻³",
         **({"risk gap, bound": bound_words(result["bound"])} if result["bound"] else {}),

@@ -25,7 +25,7 @@ from afda.errors import UserError
 from afda.inference import outputs
 from afda.recipe import Recipe
 from afda.recipes import AFDA, recipe
-from afda.runtime import Runtime, runtime
+from afda.runtime import Runtime, keep_freed_memory, runtime
 from afda.training import Training, begin, log_line
 
 ALONE = threading.Lock()
@@ -176,7 +176,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     @contextlib.contextmanager
     def _alone(self, X: np.ndarray) -> Iterator[Runtime]:
-        """The machine, with the caller's random state and number of threads as they were afterwards."""
+        """The machine, with the caller's random state, number of threads and memory as they were afterwards."""
         of_kind = 1 if X.ndim == 2 else None
         threads = of_kind if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
         with ALONE:
@@ -187,6 +187,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
                     yield machine
             finally:
                 torch.set_num_threads(before)
+                keep_freed_memory(False)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -14,18 +14,18 @@ from afda.runtime import Runtime
 
 
 def evaluated(path: Path, name: str | None, runtime: Runtime) -> dict[str, Any]:
-    """The errors of a run's model on its own test set, or on the labelled images of the data set with this name."""
-    run = Run(path)
+    """The errors of a run's model on its own test set, or on the data set with this name: its test set if it has one,
+    else its labelled images."""
     model, shape = load_model(path)
+    about = Run(path).read_json("environment.json")
     if name is not None:
-        data = load(name, shape=shape, hold_out=False)
+        data = load(name, shape=shape, to_train_on=False)
     else:
-        data = load_again(run.read_json("environment.json"))
-        if data.files != run.read_json("environment.json").get("data"):
+        data = load_again(about)
+        if data.files != about.get("data"):
             raise UserError(f"The data of {path} have changed since it was trained, so its test set may have too.")
         if data.test is None:
             raise UserError(f"The data of {path} have no test set; name labelled data to evaluate on.")
-    about = run.read_json("environment.json")
     same = set(data.files.values()) & set(about.get("data", {}).values()) or data.source == about.get("source")
     if data.test is None and same:
         raise UserError(f"{data.name} is what the model was trained on; name other labelled data to evaluate on.")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from afda import __version__
+from afda.disk import check_writable, write_whole
 from afda.errors import UserError
 from afda.inference import Model, load_model
-from afda.runs import Run, full_disk_explained
 
 
 def exported(run: Path, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -25,9 +25,8 @@ def exported(run: Path, out: Path, *, overwrite: bool = False) -> dict[str, Any]
         raise UserError(f"{out} already exists; choose another -o, or add --overwrite.")
     model, shape = load_model(run)
     content, about = as_onnx(model, shape)
-    with full_disk_explained(out.parent):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    Run(out.parent).write(out.name, content)
+    check_writable(out.parent)
+    write_whole(out, content)
     return {"run": str(run), "file": str(out), "bytes": len(content), **about}
 
 
@@ -62,7 +61,11 @@ def as_onnx(model: Model, shape: tuple[int, ...]) -> tuple[bytes, dict[str, Any]
     classes = list(model.classes)
     about = {"afda_version": __version__, "input": takes, "output": "probabilities of the classes, in order; features"}
     if len(shape) == 3:
-        about["resizing"] = f"PIL.ImageOps.fit(image, ({shape[2]}, {shape[1]}), PIL.Image.Resampling.BICUBIC)"
+        about["resizing"] = (
+            "turned as its EXIF says, transparency on white, then "
+            f"PIL.ImageOps.fit(image, ({shape[2]}, {shape[1]}), PIL.Image.Resampling.BICUBIC); "
+            "afda shrinks much larger images by a whole factor before that, so its pixels differ slightly"
+        )
     program.model.metadata_props.update({**about, "classes": json.dumps(classes)})
     return program.model_proto.SerializeToString(), {**about, "classes": classes}
 

@@ -5,7 +5,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ from afda.runs import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, as_csv, open_run
 from afda.runtime import Runtime, runtime
 from afda.training import Training, begin, log_line
 
-CHECKPOINT_SECONDS = float(os.environ.get("AFDA_CHECKPOINT_SECONDS", "60"))
-"""Between checkpoints: the most that is lost."""
 LOG_LINES = 100
 
 
@@ -36,29 +34,35 @@ def train(
     on: Runtime | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    snapshots: bool = False,
+    asked: dict[str, Any] | None = None,
+    stop: threading.Event | None = None,
+    follow: Callable[[Training, Iterator[dict[str, Any]]], None] | None = None,
 ) -> Run:
-    """Train a recipe on a data set and return the finished run."""
+    """Train a recipe on a data set and return the finished run.
+
+    What was `asked` for besides the recipe is kept in environment.json; `follow` goes through the lines of the log as
+    they come; `snapshots` and `stop` are those of `fit`.
+    """
     training = begin(recipe, data, on or runtime())  # what cannot begin leaves what is in `out` alone
     if processes.rank() > 0:
-        assist(training)
+        assist(training, stop)
         return Run(Path(out))
     run = open_run(Path(out), recipe, resume=resume, overwrite=overwrite)
     try:
         if run.finished:
+            check_data(run, data)
             processes.told()
         else:
-            for _ in fit(prepared(training, run), run):
-                pass
+            lines = fit(prepared(training, run, asked), run, snapshots=snapshots, stop=stop)
+            follow(training, lines) if follow is not None else all(True for _ in lines)
     finally:
         run.unlock()
     return run
 
 
 def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) -> Training:
-    """The training at its beginning, or where the run's last checkpoint left it.
-
-    What was `asked` for besides the recipe is kept in environment.json.
-    """
+    """The training at its beginning, or where the run's last checkpoint left it."""
     data, machine = training.data, training.runtime.describe()
     state = run.read_checkpoint()
     if state is None:
@@ -92,6 +96,15 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
     return training
 
 
+def checkpoint_seconds() -> float:
+    """Between checkpoints: the most that is lost."""
+    given = os.environ.get("AFDA_CHECKPOINT_SECONDS", "60")
+    try:
+        return float(given)
+    except ValueError:
+        raise UserError(f"AFDA_CHECKPOINT_SECONDS is a number of seconds, not {given!r}.") from None
+
+
 def check_data(run: Run, data: DataSet) -> None:
     """Refuse to go on with a run on other data than it began with."""
     if run.read_json("environment.json").get("data") != data.files:
@@ -107,7 +120,7 @@ def fit(
     state is saved and KeyboardInterrupt raised.
     """
     recipe = training.recipe
-    saved_step, saved_time = training.step, time.monotonic()
+    saved_step, saved_time, checkpoint_after = training.step, time.monotonic(), checkpoint_seconds()
     before, started = training.seconds, time.monotonic()
     every = max(1, recipe.steps // LOG_LINES)
     log = run.log()
@@ -152,7 +165,7 @@ def fit(
             save()
             processes.told()  # the others may go
             raise KeyboardInterrupt
-        if time.monotonic() - saved_time > CHECKPOINT_SECONDS:
+        if time.monotonic() - saved_time > checkpoint_after:
             save()
 
     training.seconds = before + time.monotonic() - started

@@ -95,7 +95,7 @@ class Familiar(nn.Module):
 
 FUSE: dict[type, Any] = {nn.Conv2d: fuse_conv_bn_eval, nn.Linear: fuse_linear_bn_eval}
 FEWEST = 100
-"""Training images that it takes to say what is familiar."""
+"""Training images that it takes to say what is familiar, or twice the number of features if that is more."""
 
 
 @torch.inference_mode()

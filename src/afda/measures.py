@@ -55,7 +55,7 @@ def median_bandwidth(
     most: int = 5000,
     seed: int = 0,
 ) -> Tensor:
-    """gamma of the kernel: the median squared distance over all pairs of the pooled features (Gretton et al., 2012).
+    """gamma of the kernel: the median squared distance of different pooled features (Gretton et al., 2012).
 
     Pooled features beyond `most` are subsampled by `seed`. `of="distance"` is the median of the plain distances, the
     paper's literal words; it makes MMD^2 depend on the scale of the features.

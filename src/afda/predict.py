@@ -16,9 +16,9 @@ import torch
 from afda.data.cache import in_parallel
 from afda.data.decode import Unreadable, is_image, pixels
 from afda.data.files import TABLES, below, images_below, rows_of
+from afda.disk import check_writable, refusals_explained
 from afda.errors import UserError
 from afda.inference import Model, answers, folded, outputs
-from afda.runs import full_disk_explained
 from afda.runtime import Runtime
 
 BATCH = 256
@@ -56,7 +56,11 @@ def items(given: list[str], skipped: Callable[[str, str], None]) -> Iterator[Ite
             for line, row in enumerate(rows_of(path, ("path",)), start=2):
                 yield Item(row["path"], path.parent / below(row["path"], path, line))
         elif path.suffix.lower() == ".txt":
-            with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+            try:
+                lines = path.open(encoding="utf-8", errors="surrogateescape")
+            except OSError as error:
+                raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+            with lines:
                 for name in filter(None, map(str.strip, lines)):
                     yield Item(name, path.parent / name)
         elif path.suffix.lower() == ".npz":
@@ -113,20 +117,22 @@ def table(path: Path, overwrite: bool) -> Iterator[Callable[[list[Row]], None]]:
     if path.exists() and not overwrite:
         raise UserError(f"{path} already exists; choose another -o, or add --overwrite.")
     aside = path.with_name(f".{path.name}.part")
-    with full_disk_explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path.parent)
+    stack = contextlib.ExitStack()
     try:
-        with contextlib.ExitStack() as stack:
-            write = {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
+        write = {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
 
-            def written(rows: list[Row]) -> None:
-                with full_disk_explained(path.parent):
-                    write(rows)
+        def written(rows: list[Row]) -> None:
+            with refusals_explained(path.parent):
+                write(rows)
 
-            yield written
-        with full_disk_explained(path.parent):
+        yield written
+        with refusals_explained(path.parent):
+            stack.close()  # which may have something left to write
             os.replace(aside, path)
     finally:
+        with contextlib.suppress(OSError):
+            stack.close()
         aside.unlink(missing_ok=True)
 
 

@@ -94,7 +94,7 @@ class Recipe(Value):
     )
 
     @model_validator(mode="after")
-    def _statistics_exist(self) -> Self:
+    def _consistent(self) -> Self:
         if self.statistics != "labelled" and not self.uses_unlabelled:
             raise ValueError("this method passes no unlabelled images, so statistics can only be 'labelled'")
         if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
@@ -184,7 +184,7 @@ def put(fields: dict[str, Any], path: str, value: Any) -> None:
         if not isinstance(place, dict) or part not in place:
             raise missing(fields, path)
         place = place[part]
-    if isinstance(place, list | tuple) or not isinstance(place, dict) or last not in place:
+    if not isinstance(place, dict) or last not in place:
         raise missing(fields, path)
     place[last] = whole(path, value) if isinstance(value, str) else value
 

@@ -10,10 +10,11 @@ from typing import Any
 from afda import paper, recipes
 from afda.data import load
 from afda.data.images import DataSet
+from afda.disk import check_writable, write_whole
 from afda.errors import UserError, unknown
 from afda.recipe import Recipe
 from afda.report import tables
-from afda.runs import Run, changes, full_disk_explained
+from afda.runs import Run, changes
 from afda.sweep import Job
 
 PROFILES = ("paper", "cpu")
@@ -60,7 +61,8 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
     ),
     "table-2": (
         "CIFAR-10 against the literature, Shake-Shake",
-        [Cell("cifar10", "mean-teacher", a, n, "headline") for n in (1000, 4000) for a in ("none", "adversarial")],
+        [Cell("cifar10", "supervised", "none", n, "headline") for n in (1000, 4000)]
+        + [Cell("cifar10", "mean-teacher", a, n, "headline") for n in (1000, 4000) for a in ("none", "adversarial")],
     ),
     "table-3": ("Summary of the improvements", pairs("svhn", (150, 200, 1000)) + pairs("cifar10", (250, 500, 4000))),
     "table-4": ("MMD² of the features", pairs("svhn", (200, 500, 1000)) + pairs("cifar10", (250, 1000, 4000))),
@@ -131,9 +133,6 @@ def planned(
     for setting in settings:
         if (path := setting.partition("=")[0].strip()) in ("seed", *Cell.__dataclass_fields__):
             raise UserError(f"Each cell of {name} has its own {path}, which --set cannot change.")
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"{there} is a file, so no runs can be kept in it; choose another --out.")
     sets = {data: load(data) for data in sorted({cell.data for cell in chosen})}
     jobs = []
     for seed in range(seeds):
@@ -141,6 +140,7 @@ def planned(
             made, run = cell.made(sets[cell.data], profile, seed, settings), cell.run(folder, profile, seed)
             made.split_of(sets[cell.data])  # labels that there are not are refused before anything begins
             jobs.append(Job(made, run, cell.data, ("--snapshots",) if name == "figure-5" else ()))
+    check_writable(folder)
     return jobs
 
 
@@ -182,6 +182,7 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
             gains = [plain[seed] - aligned[seed] for seed in common]
             rows.append(
                 {
+                    "profile": profile,
                     "data": data,
                     "recipe": recipe,
                     "labels": labels,
@@ -205,7 +206,23 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
                 Cell(data, method, a, labels, recipe).run(folder, profile, seed) for a in ours for seed in common[:1]
             ]
             rows[-1]["also_differ"] = unlike(*(run.recipe() for run in runs)) if runs else []
-    return rows
+    return rows + (literature(code, chosen, rows[0]) if "literature" in EXPERIMENTS[name][0] else [])
+
+
+def literature(code: str, chosen: list[Cell], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row like this one, with the paper's number alone, for each that its table quotes of methods we do not run."""
+    ours = {(cell.data, cell.labels, cell.method) for cell in chosen}
+    quoted = [n for n in paper.numbers() if n.table == code and (n.data, n.labels) in {key[:2] for key in ours}]
+    return [
+        {
+            **dict.fromkeys(row),
+            **{"data": n.data, "labels": n.labels, "method": f"{n.name}, {n.net}", "measure": n.metric},
+            **{"pairs": 0, "pairs_lower": 0, "pairs_equal": 0, "also_differ": []},
+            "paper_plain": {"mean": n.mean, "std": n.std},
+        }
+        for n in quoted
+        if (n.data, n.labels, n.method) not in ours
+    ]
 
 
 def unlike(plain: Recipe, aligned: Recipe) -> list[str]:
@@ -227,6 +244,8 @@ def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job]
     differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
     for (method, data), paths in differing.items():
         text += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(paths)}."
+    if wrong := len(paper.misprints(name)):
+        text += f" {wrong} numbers that the paper misprints there are listed in docs/faithfulness.md."
     return text + (" Shortened runs of narrow nets; the paper's are full." if profile == "cpu" else "")
 
 
@@ -241,10 +260,9 @@ def written(
         "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
         "html": tables.page(called, f"{about} Made by: {command}", rows, picture),
     }
-    with full_disk_explained(place):
-        place.mkdir(parents=True, exist_ok=True)
+    check_writable(place)
     for ending, text in texts.items():
-        Run(place).write(f"{called}.{ending}", text.encode())
+        write_whole(place / f"{called}.{ending}", text.encode())
     return [place / f"{called}.{ending}" for ending in texts]
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import errno
 import fcntl
 import hashlib
 import io
@@ -17,6 +16,7 @@ from typing import IO, Any
 
 import torch
 
+from afda.disk import refusals_explained, write_whole
 from afda.errors import InUse, RunFailed, UserError
 from afda.recipe import Recipe
 from afda.run_files import FILES, Held, is_line
@@ -75,22 +75,10 @@ class Run:
         self.write(name, (as_json(value, indent=2) + "\n").encode())
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file so that it is there whole or not at all, even if the power fails."""
-        temporary = self.path / f".{name}.part"
-        with full_disk_explained(self.path):
-            try:
-                with open(temporary, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, self.path / name)
-                sync(self.path)
-            except OSError:
-                temporary.unlink(missing_ok=True)
-                raise
+        write_whole(self.path / name, content)
 
     def append_log(self, line: dict[str, Any]) -> None:
-        with full_disk_explained(self.path), open(self.path / "log.jsonl", "a", encoding="utf-8") as file:
+        with refusals_explained(self.path), open(self.path / "log.jsonl", "a", encoding="utf-8") as file:
             file.write(as_json(line) + "\n")
             file.flush()
             os.fsync(file.fileno())  # before the next checkpoint, which counts on it
@@ -106,7 +94,7 @@ class Run:
         torch.save(state, buffer)
         content = buffer.getvalue()
         if (self.path / CHECKPOINT).exists():
-            with full_disk_explained(self.path):
+            with refusals_explained(self.path):
                 os.replace(self.path / CHECKPOINT, self.path / PREVIOUS)
         self.write(CHECKPOINT, hashlib.sha256(content).digest() + content)
 
@@ -125,7 +113,7 @@ class Run:
                 raise RunFailed(f"The checkpoints in {self.path} are damaged; start again with --overwrite.")
             return None
         if path != found[0]:  # a damaged one must not push this out when the next is written
-            with full_disk_explained(self.path):
+            with refusals_explained(self.path):
                 found[0].unlink()
         return state
 
@@ -135,9 +123,9 @@ class Run:
                 path.unlink(missing_ok=True)
 
     def lock(self) -> None:
-        with full_disk_explained(self.path):
+        with refusals_explained(self.path):
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until `unlock` or the process's end
-        with full_disk_explained(self.path):
+        with refusals_explained(self.path):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -156,7 +144,7 @@ class Run:
 def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Run:
     """Make the directory of a run, or open one to go on with. Nothing that is there is lost unless asked for."""
     run = Run(path)
-    with full_disk_explained(path):
+    with refusals_explained(path):
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out.")
         path.mkdir(parents=True, exist_ok=True)
@@ -164,7 +152,7 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
             raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
     try:
-        with full_disk_explained(path):
+        with refusals_explained(path):
             there = contents(path)
             if there and not (resume or overwrite):
                 raise UserError(
@@ -247,24 +235,3 @@ def whole_lines(text: str) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(ValueError):
             if is_line(value := parsed(line)):
                 yield value
-
-
-def sync(folder: Path) -> None:
-    """Make the names in a folder last through a power failure, where the file system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    with contextlib.suppress(OSError):
-        os.fsync(descriptor)
-    os.close(descriptor)
-
-
-@contextlib.contextmanager
-def full_disk_explained(path: Path) -> Iterator[None]:
-    """Turn what the file system refuses into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunFailed(
-                f"The disk that holds {path} is full; free some space, then continue with --resume."
-            ) from error
-        raise UserError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error

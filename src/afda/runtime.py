@@ -1,4 +1,4 @@
-"""The machine: device, precision, threads and memory. The only file that knows of them."""
+"""The machine: device, precision, threads and memory."""
 
 import contextlib
 import ctypes
@@ -125,19 +125,27 @@ def fast_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def keep_freed_memory() -> None:
-    """Stop glibc from handing freed memory back to the system between steps.
+def keep_freed_memory(keep: bool = True) -> None:
+    """Stop glibc from handing freed memory back to the system between steps, or let it again.
 
     Every step allocates and frees the same large blocks. By default each comes fresh from the kernel, zeroed page by
     page, which costs a third of a step of a narrow net on a CPU.
     """
     if sys.platform == "linux" and "MALLOC_TRIM_THRESHOLD_" not in os.environ:
         with contextlib.suppress(OSError, AttributeError):
-            mallopt = ctypes.CDLL(None).mallopt
+            glibc = ctypes.CDLL(None)
             trim_threshold, top_pad, mmap_max = -1, -2, -4
-            mallopt(mmap_max, 0)
-            mallopt(trim_threshold, 2**31 - 1)
-            mallopt(top_pad, 2**26)
+            glibc.mallopt(mmap_max, 0 if keep else 2**16)
+            glibc.mallopt(trim_threshold, 2**31 - 1 if keep else 2**17)
+            glibc.mallopt(top_pad, 2**26 if keep else 2**17)
+            if not keep:
+                glibc.malloc_trim(0)
+
+
+def settle() -> None:
+    """Wait for what a GPU still has to do, before the clock is read."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def gpus() -> list[str]:

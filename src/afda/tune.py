@@ -14,10 +14,11 @@ from typing import Any
 
 from afda.data.images import DataSet
 from afda.data.split import MOST_VALIDATION
+from afda.disk import check_writable, refusals_explained, write_whole
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
 from afda.report import figures
-from afda.runs import Run, differences, full_disk_explained
+from afda.runs import Run, differences
 from afda.strict_json import parsed
 from afda.sweep import HERE, Job, Machines
 
@@ -86,8 +87,7 @@ def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if folder.exists() and not (folder.is_dir() and ((folder / "study.db").exists() or not any(folder.iterdir()))):
         raise UserError(f"{folder} holds something else than a search; choose another --out.")
-    with full_disk_explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     # A trial whose process died is queued again; its run continues from its checkpoint.
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
@@ -113,7 +113,7 @@ def study_in(folder: Path, recipe: Recipe, seeds: int) -> Any:
         raise UserError(f"{folder} is a search with --seeds {before}; go on with that, or choose another --out.")
     study.set_user_attr("recipe", recipe.to_json())
     study.set_user_attr("seeds", seeds)
-    with full_disk_explained(folder):
+    with refusals_explained(folder):
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)  # held until the process ends
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -271,7 +271,7 @@ def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: P
         f"{html.escape(caution)} The test set was not opened.</p>"
         f"{svg}<table><tr>{head}<th>validation error %</th></tr>{body}</table></html>\n"
     )
-    Run(folder).write("trials.html", text.encode())
+    write_whole(folder / "trials.html", text.encode())
     return folder / "trials.html"
 
 

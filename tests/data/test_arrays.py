@@ -226,3 +226,38 @@ def test_damaged_file_raises_nothing_but_user_errors(tmp_path_factory, edits, zi
     path.write_bytes(content)
     with suppress(UserError):
         assert len(load(path).train) == 6
+
+
+def test_without_a_test_set_one_is_held_out(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
+    y = np.array([0, 1] * 40 + [-1] * 20)
+    np.savez(tmp_path / "many.npz", x=x, y=y)
+    data = load(tmp_path / "many.npz")
+    assert (len(data.train), len(data.val), len(data.test)) == (68, 12, 20)
+    assert data.notes == (
+        "There is no test set: 20 of the 80 labelled images are held out as one.",
+        "There is no validation set: 12 of the 60 labelled images are held out as one.",
+    )
+    assert (data.train.x[:, 0].numpy() == x[data.rows]).all()
+    assert (data.train.y.numpy() == y[data.rows]).all()
+    held = {image.numpy().tobytes() for part in (data.val, data.test) for image in part.x}
+    assert not held & {image.numpy().tobytes() for image in data.train.x}
+    assert len(load(tmp_path / "many.npz", to_train_on=False).train) == 100
+
+
+def test_with_a_test_set_all_labels_are_kept(tmp_path):
+    np.savez(tmp_path / "both.npz", x=np.zeros((80, 8, 8), np.uint8), y=[0, 1] * 40, x_test=X[..., 0], y_test=[0] * 6)
+    with pytest.raises(UserError, match="make them alike"):
+        load(tmp_path / "both.npz")
+    x = np.zeros((80, *X.shape[1:3]), np.uint8)
+    np.savez(tmp_path / "both.npz", x=x, y=[0, 1] * 40, x_test=X[..., 0], y_test=[0] * 6)
+    data = load(tmp_path / "both.npz")
+    assert (len(data.train), data.val, data.rows) == (80, None, None)
+
+
+@pytest.mark.parametrize("labels", [{"y": [0] * 6}, {"y": [1, 1, 1, 0, 0, 0], "classes": ["a", "b", "c"]}])
+def test_what_is_only_evaluated_on_needs_no_second_class(tmp_path, labels):
+    np.savez(tmp_path / "few.npz", x=X, **labels)
+    with pytest.raises(UserError):
+        load(tmp_path / "few.npz")
+    assert len(load(tmp_path / "few.npz", to_train_on=False).train) == 6

@@ -93,10 +93,20 @@ def test_held_out_from_many_labels(tmp_path):
     assert (len(first.train), len(first.val), len(first.test)) == (48, 12, 20)
     again = load(str(tmp_path / "many"))
     assert (first.test.x == again.test.x).all()
-    whole = load(str(tmp_path / "many"), hold_out=False)
+    whole = load(str(tmp_path / "many"), to_train_on=False)
     assert (len(whole.train), whole.test) == (80, None)
     held = {image.numpy().tobytes() for part in (first.val, first.test) for image in part.x}
     assert not held & {image.numpy().tobytes() for image in first.train.x}
+
+
+def test_what_is_only_evaluated_on_needs_no_second_class(folder):
+    shutil.rmtree(folder / "dog")
+    with pytest.raises(UserError, match="At least 2 classes"):
+        load(str(folder))
+    assert load(str(folder), to_train_on=False).classes == ("cat",)
+    (folder / "cat").rename(folder.parent / "cat")
+    shutil.copytree(folder.parent / "cat", folder / "test" / "cat")
+    assert len(load(str(folder), to_train_on=False).test) == 4
 
 
 def test_a_table(folder):

@@ -1,13 +1,17 @@
 """The paper's alignment: a discriminator d learns to tell labelled from unlabelled features, f learns to confuse it."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
 from afda import losses
 from afda.align import Align, Alignment
+
+
+def hyphenated(value: Any) -> Any:
+    return value.replace("_", "-") if isinstance(value, str) else value
 
 
 class Adversarial(Align):
@@ -15,7 +19,7 @@ class Adversarial(Align):
 
     own_optimizer: ClassVar[bool] = True
 
-    form: Literal["minimax", "inverted", "unlabelled-only"] = Field(
+    form: Annotated[Literal["minimax", "inverted", "unlabelled-only"], BeforeValidator(hyphenated)] = Field(
         "minimax",
         description="f's loss: as in Eq. 4; with d's labels swapped; as in Eq. 4 but moving unlabelled features only",
     )

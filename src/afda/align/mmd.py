@@ -23,7 +23,7 @@ class MMD(Align):
 
 
 class MMDAlignment(Alignment):
-    def __init__(self, bandwidths: tuple[float, ...] = (1.0,)) -> None:
+    def __init__(self, bandwidths: tuple[float, ...]) -> None:
         super().__init__()
         self.bandwidths = bandwidths
 
@@ -32,6 +32,8 @@ class MMDAlignment(Alignment):
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(torch.promote_types(features.dtype, torch.float32))
             p, q = losses.of_kinds(features, labelled)
+            if min(len(p), len(q)) < 2:  # there is no estimate
+                return 0 * features.sum()
             # As in `measures.mmd2`, but all kernels from one matrix of distances: a batch is small.
             x, n, m = torch.cat([p, q]) - q.detach().mean(dim=0), len(p), len(q)
             norms = x.square().sum(dim=1)

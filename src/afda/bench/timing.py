@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from afda.runtime import settle
+
 ROUNDS, MOST = 3, 50
 SECONDS = 6.0
 
@@ -32,8 +34,10 @@ def in_turns(**work: Callable[[], object]) -> Times:
     order = list(work)
     while len(taken[order[0]]) < ROUNDS or (time.perf_counter() - began < SECONDS and len(taken[order[0]]) < MOST):
         for name in order:
+            settle()
             start = time.perf_counter()
             work[name]()
+            settle()
             taken[name].append(time.perf_counter() - start)
         order.reverse()
     return taken

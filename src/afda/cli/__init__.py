@@ -3,18 +3,20 @@
 import os
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from afda.cli import experiments, models, train
 from afda.cli.shared import AsJson, print_json
-from afda.errors import RunFailed, UserError, printable
+from afda.errors import RunFailed, UserError, in_short, printable
+
+Misused: Any = typer.BadParameter.__base__
+"""A command line that typer cannot read; whether its classes are click's or its own depends on its version."""
 
 app = typer.Typer(
     name="afda",
     help="Train an image classifier from a few labels and many unlabelled images.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,7 +39,9 @@ def _options(
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, nets, alignments, data, recipes, tables, or all")] = "all",
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="methods, nets, alignments, data, recipes, tables, or all")
+    ] = "all",
     as_json: AsJson = False,
 ) -> None:
     """What there is, with one line each."""
@@ -69,13 +73,16 @@ def main() -> None:
     # Threads that spin while they wait make a step thirty times slower when other programs want the cores too.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except Misused as error:
+        place = error.ctx.command_path if error.ctx is not None else "afda"
+        fail(2, f"{error.format_message().rstrip('.')}; see {place} --help.")
     except UserError as error:
         fail(2, error)
     except RunFailed as error:
         fail(1, error)
-    except KeyboardInterrupt:
-        fail(130, "interrupted.")
+    except OSError as error:  # what no reader or writer has explained
+        fail(1, f"{in_short(error)}.")
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
@@ -84,7 +91,11 @@ def main() -> None:
             "Out of memory; use smaller batches (--set unlabelled_batch=32) or a narrower net (--set net.width=0.25).",
         )
 
+    if code == 130:  # what typer makes of Ctrl-C where no command has a word for it
+        fail(code, "interrupted.")
+    sys.exit(code)
 
-def fail(code: int, message: object) -> None:
+
+def fail(code: int, message: object) -> NoReturn:
     print(f"afda: {printable(str(message))}", file=sys.stderr)
     sys.exit(code)

@@ -48,7 +48,7 @@ def demo(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
     profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
     seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell, and in the table", min=1)] = 3,
     only: Annotated[str, typer.Option(help="some cells, such as method=vat,align=none,labels=250")] = "",
@@ -142,8 +142,8 @@ def tune(
     import math
 
     from afda import display
+    from afda.disk import write_whole
     from afda.recipes import recipe as named
-    from afda.runs import Run
     from afda.tune import check_labels, doubt, finished, grid, page, study_in, tuned, with_point
 
     for setting in settings or []:
@@ -177,7 +177,7 @@ def tune(
     if not points:
         raise RunFailed(f"Every trial failed, the first with: {failures[0]}" if failures else "No trial was run.")
     best = folder / "best.json"
-    Run(folder).write(best.name, with_point(made, points[0][0]).to_json().encode())
+    write_whole(best, with_point(made, points[0][0]).to_json().encode())
     caution = doubt(points, images, made, seeds)
     files = [best, page(points, made, folder, caution)]
     if as_json:

@@ -22,9 +22,9 @@ from afda.errors import UserError
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="the directory of a finished run")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the directory of a finished run")],
     data: Annotated[
-        str | None, typer.Argument(help="other labelled data; by default the run's sealed test set")
+        str | None, typer.Argument(metavar="DATA", help="other labelled data; by default the run's sealed test set")
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -40,9 +40,10 @@ def evaluate(
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="the directory of a finished run")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the directory of a finished run")],
     images: Annotated[
-        list[str], typer.Argument(help="folders, image files, .txt lists, .csv or .parquet tables, .npz arrays")
+        list[str],
+        typer.Argument(metavar="IMAGES", help="folders, image files, .txt lists, .csv or .parquet tables, .npz arrays"),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="a .csv, .parquet or .jsonl file")] = Path("predictions.csv"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
@@ -57,9 +58,13 @@ def predict(
     from collections import Counter
 
     from afda import display, predict
+    from afda.disk import write_whole
     from afda.inference import load_model
-    from afda.runs import Run, as_csv
+    from afda.runs import as_csv
 
+    left_out = out.with_name(f"{out.name}-skipped.csv")
+    if left_out.exists() and not overwrite:
+        raise UserError(f"{left_out} already exists; choose another -o, or add --overwrite.")
     model, shape = load_model(run)
     skipped: list[tuple[str, str]] = []
     counts: Counter[str] = Counter()
@@ -89,20 +94,23 @@ def predict(
         if not counts:
             first = f"; the first: {skipped[0][0]} ({skipped[0][1]})" if skipped else ""
             raise UserError(f"There is no readable image in {', '.join(images)}{first}.")
-    left_out = out.with_name(f"{out.stem}-skipped.csv") if skipped else None
-    if left_out is not None:
-        Run(out.parent).write(left_out.name, as_csv(("path", "reason"), skipped).encode(errors="surrogateescape"))
+    if skipped:
+        write_whole(left_out, as_csv(("path", "reason"), skipped).encode(errors="surrogateescape"))
+    else:
+        left_out.unlink(missing_ok=True)  # of the predictions that were replaced
     result = {"file": str(out), "images": counts.total(), "classes": dict(counts.most_common()), "unlike": unlike}
     result |= {
         "skipped": len(skipped),
-        "skipped_file": left_out and str(left_out),
+        "skipped_file": str(left_out) if skipped else None,
         "calibrated": model.temperature != 1,
     }
     print_json(result) if as_json else display.predictions(result)
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="directories of finished runs; several are compared")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUNS", help="directories of finished runs; several are compared")
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="the page; by default RUN/report.html, or report.html for several runs"),
@@ -126,7 +134,7 @@ def report(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="the directory of a finished run")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the directory of a finished run")],
     out: Annotated[Path, typer.Option("-o", "--out", help="the file to write")] = Path("model.onnx"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
     as_json: AsJson = False,

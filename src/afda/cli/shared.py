@@ -32,7 +32,11 @@ GpusPerRun = Annotated[
     float | None, typer.Option(help="with --on ray: GPUs that each run gets; by default one if there are any", min=0)
 ]
 Data = Annotated[
-    str, typer.Argument(help="a folder of images, a .csv or .parquet table, an .npz file; or digits, svhn, cifar10")
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="a folder of images, a .csv or .parquet table, an .npz file; or digits, svhn, cifar10",
+    ),
 ]
 Size = Annotated[int | None, typer.Option(help="side in pixels that images are brought to", min=8, max=1024)]
 

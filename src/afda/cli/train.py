@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -81,23 +82,26 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
-    from afda import display, workers
+    from afda import display, fit, workers
     from afda.baseline import without_unlabelled
     from afda.budget import steps_within
-    from afda.fit import assist, check_data, fit, prepared
-    from afda.processes import told
-    from afda.recipe import Recipe
-    from afda.runs import BASELINE, Run, open_run
-    from afda.training import begin
+    from afda.runs import BASELINE, Run
 
     started = time.monotonic()
-    check_train_options(resume, overwrite, snapshots, no_test, minutes, steps, labels is not None and bool(more_labels))
+    check_train_options(
+        resume=resume, overwrite=overwrite, snapshots=snapshots, no_test=no_test, minutes=minutes, steps=steps
+    )
+    if labels is not None and more_labels:
+        raise UserError("--more-labels adds to all the labels there are, so --labels cannot stand beside it.")
     place = workers.place(processes, minutes is not None)
     quiet = quiet or place.rank > 0  # the first process alone speaks
-    machine = chosen_runtime(device, precision, place.threads(threads))
     begun = Run(out) if resume and out is not None and (out / "recipe.json").exists() else None
+    before = asked_before(begun)
+    no_test, snapshots = no_test or before.get("no_test", False), snapshots or before.get("snapshots", False)
+    baseline = before.get("baseline") if baseline is None else baseline
+    threads = threads or (before.get("threads") if place.count == 1 else None)  # their number decides the last bits
+    machine = chosen_runtime(device, precision, place.threads(threads))
     images = loaded(data, quiet, begun, more_labels, side=size)
-    no_test, snapshots, baseline = asked_before(begun, no_test, snapshots, baseline)
     images = replace(images, test=None) if no_test else images
     if recipe is None and begun is not None:
         recipe = str(begun.path / "recipe.json")  # a run is continued with its own settings
@@ -116,31 +120,24 @@ def train(
     stop = stop_on_signals()
     again = f"afda train {shlex.quote(data)} --out {shlex.quote(str(path))} --resume{place.option}"
 
-    def trained(recipe: Recipe, folder: Path) -> None:
-        training = begin(recipe, images, machine)  # what cannot begin leaves what is in --out alone
-        if place.rank > 0:
-            assist(training, stop)
-            return
-        run = open_run(folder, recipe, resume=resume, overwrite=overwrite)
-        if run.finished:
-            check_data(run, images)
-            told()  # nothing to the other processes
-        else:
-            if not quiet and folder == path:
-                display.introduce(recipe, images, name if begun is None else None, training.runtime.emulates)
-            elif not quiet:
-                display.err.print("Now on the labels alone, to compare.", highlight=False)
-            prepared(training, run, {"no_test": no_test, "snapshots": snapshots, "baseline": compared})
-            try:
-                display.follow(fit(training, run, snapshots=snapshots, stop=stop), recipe, training.step, quiet)
-            except KeyboardInterrupt:
-                display.complain(f"stopped after {training.step} of {recipe.steps} updates; continue with: {again}")
-                raise typer.Exit(130) from None
+    def follow(training: Any, lines: Any) -> None:
+        recipe = training.recipe
+        if not quiet and recipe is made:
+            display.introduce(recipe, images, name if begun is None else None, training.runtime.emulates)
+        elif not quiet:
+            display.err.print("Now on the labels alone, to compare.", highlight=False)
+        try:
+            display.follow(lines, recipe, training.step, quiet)
+        except KeyboardInterrupt:
+            display.complain(f"stopped after {training.step} of {recipe.steps} updates; continue with: {again}")
+            sys.exit(130)
 
+    asked = {"no_test": no_test, "snapshots": snapshots, "baseline": compared}
+    how: Any = {"on": machine, "resume": resume, "overwrite": overwrite, "snapshots": snapshots, "asked": asked}
     with workers.joined(place, machine.device, again):
-        trained(made, path)
+        fit.train(made, images, path, stop=stop, follow=follow, **how)
         if compared:
-            trained(without_unlabelled(made), path / BASELINE)
+            fit.train(without_unlabelled(made), images, path / BASELINE, stop=stop, follow=follow, **how)
     if place.rank == 0:
         result = outcome(path, compared, machine)
         if as_json or not quiet:
@@ -161,34 +158,31 @@ def outcome(path: Path, compared: bool, machine: Any) -> dict[str, Any]:
 
 
 def check_train_options(
+    *,
     resume: bool,
     overwrite: bool,
     snapshots: bool,
     no_test: bool,
     minutes: float | None,
     steps: int | None,
-    more_and_fewer: bool,
 ) -> None:
     """Refuse options that contradict each other."""
     if snapshots and no_test:
         raise UserError("--snapshots are there to be tested after the last update; leave out --no-test.")
     if resume and overwrite:
         raise UserError("--resume continues a run and --overwrite replaces it; choose one of them.")
-    if more_and_fewer:
-        raise UserError("--more-labels adds to all the labels there are, so --labels cannot stand beside it.")
     if minutes is not None and not 0 < minutes < float("inf"):
         raise UserError(f"--minutes takes a positive number, not {minutes:g}.")
     if minutes is not None and (steps is not None or resume):
         raise UserError("--minutes decides the number of updates, so --steps and --resume cannot stand beside it.")
 
 
-def asked_before(begun: Any, no_test: bool, snapshots: bool, baseline: bool | None) -> tuple[bool, bool, bool | None]:
-    """What was asked for when a run began holds to its end."""
+def asked_before(begun: Any) -> dict[str, Any]:
+    """What was asked for when a run began, which holds to its end."""
     if begun is None or not (begun.path / "environment.json").exists():
-        return no_test, snapshots, baseline
+        return {}
     before = begun.read_json("environment.json")
-    no_test, snapshots = no_test or before.get("no_test", False), snapshots or before.get("snapshots", False)
-    return no_test, snapshots, before.get("baseline") if baseline is None else baseline
+    return before | {"threads": min(before.get("threads", 0), 1024) if before.get("processes") == 1 else None}
 
 
 def check(

@@ -19,7 +19,7 @@ def load(
     *,
     shape: tuple[int, ...] | None = None,
     side: int | None = None,
-    hold_out: bool = True,
+    to_train_on: bool = True,
     more_labels: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> "DataSet":
@@ -30,6 +30,9 @@ def load(
     """
     from afda.choices import names, pick
 
+    of_files = Path(name_or_path).suffix.lower() != ".npz" and name_or_path not in names("data.sets")
+    if side is not None and not of_files:
+        raise UserError(f"The images of {name_or_path} have a size already; --size is for a folder or table of files.")
     if name_or_path in names("data.sets"):
         from afda.data.download import data_folder
 
@@ -46,12 +49,12 @@ def load(
         if path.suffix.lower() == ".npz" and path.is_file():
             from afda.data.arrays import load as load_arrays
 
-            data = load_arrays(path)
+            data = load_arrays(path, to_train_on=to_train_on)
         elif path.is_dir() or path.suffix.lower() in (".csv", ".parquet"):
             from afda.data.own import load as load_files
 
             fitting = shape if shape is not None and len(shape) == 3 else None
-            data = load_files(path, shape=fitting, side=side, hold_out=hold_out, progress=progress)
+            data = load_files(path, shape=fitting, side=side, to_train_on=to_train_on, progress=progress)
         else:
             raise UserError(f"{path} is none of these: {known}.")
         data = replace(data, source=os.path.abspath(path))

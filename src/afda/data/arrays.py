@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from afda.data.download import checksums
+from afda.data.held_out import held_out
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
@@ -21,14 +22,40 @@ MOST_UNPACKED, MOST_TIMES = 1 << 30, 100
 NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED, str(UNLABELLED): UNLABELLED}
 
 
-def load(path: str | Path) -> DataSet:
-    """The data set in an .npz file whose arrays have the names, and the meaning, of the arguments of `from_arrays`."""
+def load(path: str | Path, *, to_train_on: bool = True) -> DataSet:
+    """The data set in an .npz file whose arrays have the names, and the meaning, of the arguments of `from_arrays`.
+
+    Of data `to_train_on` that come without a test set, one is held out from the labelled images, and so is a validation
+    set.
+    """
     path = Path(path)
     files = {path.name: checksums(path).sha256}
     arrays = _read(path)
     if missing := [key for key in ("x", "y") if key not in arrays]:
         raise UserError(f"{path} has no array {missing[0]!r}; save it with np.savez(path, x=images, y=labels).")
-    return replace(from_arrays(**arrays, name=path.stem), files=files)
+    data = replace(from_arrays(**arrays, name=path.stem, to_train_on=to_train_on), files=files)
+    return with_parts(data) if to_train_on and data.test is None else data
+
+
+def with_parts(data: DataSet) -> DataSet:
+    """The data set with a test and, if it has none, a validation set of labelled images, if there are enough."""
+    y, given = data.train.y, () if data.val is None else ("val",)
+    labels = {str(row): int(y[row]) for row in (y != UNLABELLED).nonzero().flatten().tolist()}
+    parts, notes = held_out(labels, given)
+    kept = np.array([row for row in range(len(y)) if str(row) not in parts])
+
+    def chosen(part: str) -> Images | None:
+        rows = sorted(int(row) for row, of in parts.items() if of == part)
+        return data.train[torch.tensor(rows)] if rows else None
+
+    return replace(
+        data,
+        train=data.train[torch.from_numpy(kept)],
+        test=chosen("test"),
+        val=chosen("val") if data.val is None else data.val,
+        rows=kept if parts else None,
+        notes=(*data.notes, *notes),
+    )
 
 
 def only_images(path: Path) -> np.ndarray:
@@ -49,12 +76,18 @@ def from_arrays(
     y_val: Any = None,
     classes: Any = None,
     name: str = "arrays",
+    to_train_on: bool = True,
 ) -> DataSet:
-    """The data set of images or vectors `x` and labels `y`, which are -1 (or "" among names) where there is none."""
+    """The data set of images or vectors `x` and labels `y`, which are -1 (or "" among names) where there is none.
+
+    Data `to_train_on` have labelled images of at least two classes, and of each that there is.
+    """
     inputs, labels = pixels(x, "x"), _labels(y, "y")
     names, known = _classes(labels, classes)
+    if to_train_on and len(names) < 2:
+        raise UserError(f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}.")
     train = Images(inputs, _indices(labels, known, "y"))
-    if absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]:
+    if to_train_on and (absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]):
         raise UserError(f"The class {absent[0]!r} has no labelled image in y; label at least one.")
 
     def held_out(x: Any, y: Any, part: str) -> Images | None:
@@ -168,8 +201,6 @@ def _classes(labels: Sequence[Any], classes: Any) -> tuple[tuple[str, ...], dict
     else:
         names = _names(classes)
         known = list(names if labels and isinstance(labels[0], str) else range(len(names)))
-    if len(names) < 2:
-        raise UserError(f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}.")
     return names, {label: number for number, label in enumerate(known)}
 
 

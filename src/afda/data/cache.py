@@ -134,8 +134,8 @@ def decoded(root: Path, paths: list[str], shape: Shape, progress: Progress | Non
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
             there = opened(target, shape, stamps)
-            dead = [part for part in place.glob(".part-*") if time.time() + age(part) > DEAD_AFTER]
-            for old in (*dead, *sorted(place.glob("*x*-*"), key=age)[KEPT:]):
+            dead = [part for part in place.glob(".part-*") if time.time() - changed(part) > DEAD_AFTER]
+            for old in (*dead, *sorted(place.glob("*x*-*"), key=changed, reverse=True)[KEPT:]):
                 shutil.rmtree(old, ignore_errors=True)
         if there is None:
             raise UserError(f"The cache of decoded images in {target} cannot be read; delete that folder.")
@@ -203,15 +203,16 @@ def opened(folder: Path, shape: Shape, stamps: list[Stamp] | None = None) -> Dec
 
 def earlier(place: Path, shape: Shape) -> Decoded | None:
     """The newest cache of the same folder at the same shape."""
-    for folder in sorted(place.glob(f"{'x'.join(map(str, shape))}-*"), key=age):
+    for folder in sorted(place.glob(f"{'x'.join(map(str, shape))}-*"), key=changed, reverse=True):
         if (found := opened(folder, shape)) is not None:
             return found
     return None
 
 
-def age(folder: Path) -> float:
+def changed(folder: Path) -> float:
+    """When a folder was last changed."""
     try:
-        return -folder.stat().st_mtime
+        return folder.stat().st_mtime
     except OSError:
         return 0.0
 

@@ -83,6 +83,8 @@ def from_folder(root: Path) -> Files:
                     take(inside, None, "train")
                 elif inside.is_dir() and inside.name not in split_folders and not hidden(inside.name):
                     notes.append(f"The folder {inside.name} lies beside train and is not used.")
+            if loose := sum(p.is_file() and is_image(p) for p in root.iterdir()):
+                notes.append(f"{loose} images lie beside train and are not used.")
         else:
             classes_of(root, "train", besides=frozenset(split_folders))
             for name, part in split_folders.items():

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import warnings
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,14 +13,13 @@ import torch
 
 from afda.data.cache import Progress, Shape, decoded, headers
 from afda.data.decode import Header
-from afda.data.files import Entry, Files, listed, rows_of
+from afda.data.files import Entry, listed, rows_of
+from afda.data.held_out import held_out
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
 PART_ORDER = ("train", "val", "test")
 """How the images of a data set lie in its cache, each part in one piece."""
-HELD_OUT = {"test": (20, 0.25), "val": (10, 0.2)}
-"""A part that is missing is held out from the labelled images if there are so many per class on average: what share."""
 
 
 class Chosen(NamedTuple):
@@ -36,12 +34,13 @@ def load(
     *,
     shape: Shape | None = None,
     side: int | None = None,
-    hold_out: bool = True,
+    to_train_on: bool = True,
     progress: Progress | None = None,
 ) -> DataSet:
     """The data set in a folder or table. Without a shape, one that suits the images is chosen, with this side if given.
 
-    `hold_out` makes a test and a validation set of labelled images where there is none.
+    Data `to_train_on` have at least two classes, and a test and a validation set, which are held out from the labelled
+    images if there are none.
     """
     files = listed(path)
     if not files.entries:
@@ -59,8 +58,12 @@ def load(
         entries=tuple(e for e in files.entries if e.path not in bad),
         refused=(*files.refused, *bad.items()),
     )
-    entries, held = with_parts(files) if hold_out else (files.entries, [])
-    notes += held
+    entries = files.entries
+    if to_train_on:
+        labels = {e.path: e.label for e in entries if e.part == "train" and e.label is not None}
+        moved, held = held_out(labels, {e.part for e in entries if e.label is not None})
+        entries = tuple(e._replace(part=moved.get(e.path, e.part)) for e in entries)
+        notes += held
     entries = tuple(sorted(entries, key=lambda e: (PART_ORDER.index(e.part), e.path)))
     found = decoded(files.root, [e.path for e in entries], shape, progress)
     skipped = (*files.refused, *found.skipped)
@@ -71,7 +74,7 @@ def load(
         notes.append(f"{len(skipped)} files cannot be used and are left out: {first}{', ...' * (len(skipped) > 3)}.")
     by_path = {e.path: e for e in entries}
     read = [by_path[row.path] for row in found.rows]
-    classes = classes_of(read, path)
+    classes = classes_of(read, path) if to_train_on else tuple(sorted({e.label for e in read if e.label is not None}))
     number = {None: UNLABELLED} | {name: k for k, name in enumerate(classes)}
     y = torch.tensor([number[e.label] for e in read], dtype=torch.int64)
     with warnings.catch_warnings():
@@ -116,40 +119,6 @@ def classes_of(entries: list[Entry], path: Path) -> tuple[str, ...]:
     return tuple(sorted(known))
 
 
-def with_parts(files: Files) -> tuple[tuple[Entry, ...], list[str]]:
-    """The entries with a test and a validation set: those given, or some of the labelled images if there are enough.
-
-    Which images are held out depends on their paths alone, so that it is the same for every seed.
-    """
-    entries, notes = list(files.entries), []
-    given = {e.part for e in entries if e.label is not None}
-    for part, (enough, share) in HELD_OUT.items():
-        if part in given:
-            continue
-        counts = Counter(e.label for e in entries if e.part == "train" and e.label is not None)
-        total, called = counts.total(), {"test": "test set", "val": "validation set"}[part]
-        if not counts or total < enough * len(counts):
-            notes.append(f"There is no {called}, and {total} labels are too few to hold one out.")
-            continue
-        chosen = drawn(entries, counts, share)
-        entries = [e._replace(part=part) if e.path in chosen else e for e in entries]
-        notes.append(f"There is no {called}: {len(chosen)} of the {total} labelled images are held out as one.")
-    return tuple(entries), notes
-
-
-def drawn(entries: list[Entry], counts: Counter[str], share: float) -> set[str]:
-    """This share of each class's labelled images; a class with very few keeps them."""
-    of_class: dict[str, list[str]] = {}
-    for entry in entries:
-        if entry.part == "train" and entry.label is not None:
-            of_class.setdefault(entry.label, []).append(entry.path)
-    chosen: set[str] = set()
-    for label, paths in of_class.items():
-        paths.sort(key=lambda path: hashlib.sha256(path.encode(errors="surrogateescape")).digest())
-        chosen |= set(paths[: int(share * counts[label])])
-    return chosen
-
-
 def chosen_shape(found: list[Header | str], path: Path, side: int | None = None) -> Chosen:
     """Grey if all images are; their own size if it is one and small, else a square that a CPU can train on."""
     known = [h for h in found if isinstance(h, Header)]
@@ -174,7 +143,8 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
     """The data set with labels from a table that was filled in: columns `label` and `path` (or `row`)."""
     paths = data.train.paths
     key = "path" if paths is not None else "row"
-    row_of = {path: i for i, path in enumerate(paths or ())}
+    known = paths if paths is not None else map(str, range(len(data.train)) if data.rows is None else data.rows)
+    row_of = {name: i for i, name in enumerate(known)}
     y, count = data.train.y.clone(), 0
     for line, row in enumerate(rows_of(path, (key, "label")), start=2):
         label, where = row["label"], row[key].strip()
@@ -183,9 +153,7 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
         if label not in data.classes:
             raise UserError(f"{path} has the label {label!r} in line {line}; use one of: {', '.join(data.classes)}.")
         index = row_of.get(where)
-        if paths is None and where.isdecimal() and len(where) < 19:
-            index = int(where)
-        if index is None or index >= len(y):
+        if index is None:
             raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
         y[index] = data.classes.index(label)
         count += 1

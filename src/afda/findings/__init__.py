@@ -7,6 +7,7 @@ from typing import Any
 from afda import __version__
 from afda.data.files import rows_of
 from afda.data.images import DataSet
+from afda.disk import check_writable, write_whole
 from afda.errors import UserError
 from afda.findings.course import discriminator, warnings
 from afda.findings.finished import Finished, complete, finished_runs, unique
@@ -15,7 +16,7 @@ from afda.findings.looks import Pictures, honesty, mistakes, seen, the_map
 from afda.findings.verdict import about, grouped, versus
 from afda.inference import outputs
 from afda.report.page import page
-from afda.runs import Run, as_csv
+from afda.runs import as_csv
 from afda.runtime import Runtime
 
 
@@ -38,16 +39,13 @@ def report(
     if table.exists() and any(row.get("label") for row in rows_of(table, ("label",))):
         raise UserError(f"{table} has labels filled in; move it, or name another page with -o.")
     values = findings(paths, machine, tell)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path.parent} cannot be made ({error.strerror}); name another file with -o.") from None
+    check_writable(path.parent)
     written = []
     if values["next"]:
         values["next"]["file"] = table.name
-        Run(path.parent).write(table.name, as_csv(*label_table(values["next"])).encode(errors="replace"))
+        write_whole(table, as_csv(*label_table(values["next"])).encode(errors="replace"))
         written.append(table)
-    Run(path.parent).write(path.name, page(values).encode(errors="replace"))
+    write_whole(path, page(values).encode(errors="replace"))
     return [path, *written]
 
 

@@ -39,17 +39,15 @@ def discriminator(one: Finished) -> dict[str, Any] | None:
     if not line or one.recipe.align is None:
         return None
     late = mean(line[-max(1, len(line) // 5) :])
-    own_rate = hasattr(one.recipe.align, "learning_rate")
     weight = one.recipe.align.weight
-    weaker = f"a heavier alignment (--set align.weight={2 * weight:g})" + (
-        f", or a slower discriminator (--set align.learning_rate={one.recipe.optimisation.learning_rate / 4:g})"
-        if own_rate
-        else ", or a smaller discriminator (--set align.hidden=256)"
+    rate = getattr(one.recipe.align, "learning_rate", None) or one.recipe.optimisation.learning_rate
+    weaker = (
+        f"a heavier alignment (--set align.weight={2 * weight or 1:g}), "
+        f"or a slower discriminator (--set align.learning_rate={rate / 4:g})"
     )
-    stronger = f"a lighter alignment (--set align.weight={weight / 2:g})" + (
-        f", or a faster discriminator (--set align.learning_rate={2 * one.recipe.optimisation.learning_rate:g})"
-        if own_rate
-        else ""
+    stronger = (
+        f"a lighter alignment (--set align.weight={weight / 2:g}), "
+        f"or a faster discriminator (--set align.learning_rate={2 * rate:g})"
     )
     last = line[-PATIENCE:]
     if len(last) == PATIENCE and max(abs(v - 0.5) for v in last) <= ONE_ANSWER:

@@ -28,7 +28,7 @@ def label_next(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] 
         "unlabelled": one.result.get("unlabelled"),
         "classes": list(one.data.classes),
         "by_path": one.data.train.paths is not None,
-        "rows": rows[chosen].tolist(),
+        "rows": (rows if one.data.rows is None else one.data.rows[rows])[chosen].tolist(),
         "names": [one.data.train.name(row) for row in rows[chosen]],
         "suggested": ranked[:, 0].tolist(),
         "second": ranked[:, 1].tolist(),

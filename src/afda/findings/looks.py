@@ -107,7 +107,9 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
     recorded = np.array(one.result[one.part or ""]["confusion"])
     now = confusion(one.logits.argmax(dim=1), one.scored.y, len(recorded)).numpy()
     if differ := int(np.abs(recorded - now).sum()) // 2:
-        one.missing.append(f"On this machine {differ} of the {one.part} images are predicted otherwise than recorded.")
+        one.missing.append(
+            f"On this machine at least {differ} of the {one.part} images are predicted otherwise than recorded."
+        )
     probabilities = answers(one.model, one.logits)
     confidence, predicted = probabilities.max(dim=1)
     wrong = torch.nonzero(predicted != one.scored.y).flatten()

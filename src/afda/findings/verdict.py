@@ -126,7 +126,7 @@ def comparison(one: Finished, other: Finished, found: dict[str, Any]) -> list[st
     if found["p"] >= 0.05:
         return [same, f"Whether the unlabelled images helped is unclear: {points} may be chance.", split]
     did = "helped" if found["difference"] < 0 else "did harm"
-    return [same, f"The unlabelled images {did}: {points}, more than chance explains.", split]
+    return [same, f"The unlabelled images {did}: {points}, more than the choice of {one.part} images explains.", split]
 
 
 def grouped(runs: list[Finished]) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def command(one: Finished) -> str:
     for table in environment.get("more_labels") or ():
         more += ["--more-labels", table]
     shape: list[int] = environment.get("shape") or []
-    if len(shape) == 3 and shape[1] == shape[2]:
+    if len(shape) == 3 and shape[1] == shape[2] and one.data is not None and one.data.train.paths is not None:
         more += ["--size", str(shape[1])]
     if environment.get("no_test"):
         more.append("--no-test")

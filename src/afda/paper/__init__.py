@@ -48,7 +48,7 @@ class Number:
     method: str
     name: str
     aligned: bool
-    labels: int | None
+    labels: int
     metric: str
     mean: float
     std: float | None
@@ -97,18 +97,18 @@ def printed(data: str, method: str, aligned: bool, labels: int, metric: str, tab
     return None
 
 
-def misprints() -> list[str]:
-    """What the paper prints wrongly, one sentence each."""
-    name = {code: table for table, code in TABLES.items()}
+def misprints(table: str = "") -> list[str]:
+    """What the paper prints wrongly in this table, or anywhere, one sentence each."""
+    name = {code: called for called, code in TABLES.items()}
     found = [
         f"{name[r['table']]}: the reduction of {r['method']} on {r['dataset']} at {r['labels']} labels is printed as "
         f"{r['printed']} and is {r['recomputed']}."
         for r in _rows("reductions")
         if r["status"] != "ok"
     ]
-    for (table, data, method, labels), what in MISPRINTED_CELLS.items():
-        found.append(f"{name[table]}: {method} on {data} at {labels} labels {what}.")
-    return found
+    for (code, data, method, labels), what in MISPRINTED_CELLS.items():
+        found.append(f"{name[code]}: {method} on {data} at {labels} labels {what}.")
+    return [words for words in found if words.startswith(table)]
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from afda.disk import check_writable, refusals_explained
 from afda.errors import UserError
 
 BOUND_TERMS = {
@@ -141,10 +142,11 @@ def as_svg(figure: Any) -> str:
 
 def save(figure: Any, path: Path) -> list[Path]:
     """Write a figure as SVG, PDF and PNG beside each other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     paths = [path.with_suffix(f".{ending}") for ending in ("svg", "pdf", "png")]
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure is the same file
-    for p in paths:
-        figure.savefig(p, metadata=undated.get(p.suffix))
+    check_writable(path.parent)
+    with refusals_explained(path.parent):
+        for p in paths:
+            figure.savefig(p, metadata=undated.get(p.suffix))
     pyplot().close(figure)
     return paths
