@@ -69,7 +69,6 @@ CPU = {
         *SHORT,
         "net.dropout=0.25",
         "optimisation.learning_rate=0.003",
-        "method.vat.radius=4.0",
     ),
     "wide_resnet": ("net.width=0.25", *SHORT),
     "headline": (
