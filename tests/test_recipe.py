@@ -365,12 +365,12 @@ def test_adversarial_alignment_is_the_papers():
 @pytest.mark.parametrize("name", [name for name, (_, _, short) in shelf().items() if short])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_cpu_profile_changes_only_what_it_lists(name, method):
-    module, function, _ = shelf()[name]
+    module, build, _ = shelf()[name]
     for align in ("adversarial", "none"):
         whole = made(name.removesuffix("-cpu"), method, align).model_dump()
         short = made(name, method, align).model_dump()
         own = {f"with {name}" for name in method.split("+")}
-        about = (s.rpartition(": ") for s in module.CPU[function])
+        about = (s.rpartition(": ") for s in module.CPU[build.__name__])
         plain = [setting for condition, _, setting in about if not condition or condition in own]
         listed = {s.partition("=")[0]: json.loads(s.partition("=")[2]) for s in plain}
         for path in set(paths(whole)) & set(listed):

@@ -33,7 +33,7 @@ def steps(training: Training) -> Iterator[int]:
             )
 
             # max over d
-            if alignment is not None and alignment.has_opponent and recipe.order == "rotated":
+            if alignment is not None and alignment.optimizer is not None and recipe.order == "rotated":
                 alignment.step(clean.features.detach(), labelled, **training.opponent_rates(rates))
 
             # min over f, g
@@ -58,7 +58,7 @@ def steps(training: Training) -> Iterator[int]:
         if nets.teacher is not None:
             average(nets.teacher, nets.student, training.teacher_decay(step))
 
-        if alignment is not None and alignment.has_opponent and recipe.order == "literal":
+        if alignment is not None and alignment.optimizer is not None and recipe.order == "literal":
             with torch.no_grad(), training.runtime.autocast():
                 features = nets.passes(batch.x, batch.u, key=batch.key).features
             alignment.step(features, labelled, **training.opponent_rates(rates))

@@ -156,6 +156,6 @@ def problem_with(recipe: Recipe, data: DataSet) -> str | None:
         parts = recipe.split_of(data)
     except UserError as error:
         return str(error)
-    if len(parts.unlabelled):
+    if len(parts.unlabelled) or not recipe.uses_unlabelled:
         return None
     return "There are no unlabelled images to learn from; add some, or train with --method supervised --align none."

@@ -1,6 +1,7 @@
 """h = g o f: a feature extractor and a linear classifier, and the layers whose hidden state must be in plain sight."""
 
 import math
+from enum import IntEnum
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -24,6 +25,18 @@ class Output(NamedTuple):
     def rows(self, part: slice) -> "Output":
         second = None if self.second is None else self.second[part]
         return Output(self.logits[part], self.features[part], second)
+
+
+class Stream(IntEnum):
+    """What is added to the key of a step to seed its noise, so that no two kinds of it are the same numbers."""
+
+    LABELLED = 0
+    """Dropout in passes of labelled images, or of both kinds at once."""
+    UNLABELLED = 1
+    DIRECTIONS = 2
+    """The directions that VAT begins with."""
+    VIEWS = 3
+    """Augmentation."""
 
 
 def seed_noise(key: int, device: torch.device) -> None:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from afda import recipes
 from afda.data.images import DataSet
 from afda.errors import printable
 from afda.recipe import Recipe
@@ -93,6 +94,10 @@ def introduce(recipe: Recipe, data: DataSet, chosen: str | None, emulated: bool 
     remarks = [f"Note: {note}" for note in data.notes]
     if chosen is not None:
         remarks.insert(0, f"Recipe {chosen} (see `afda list recipes`; choose with --recipe).")
+        if chosen.startswith("own-") and recipe.net == recipes.recipe(chosen, data).net:
+            shape = data.train.shape
+            kind = "vectors" if len(shape) == 1 else f"images of {shape[2]}x{shape[1]} pixels"
+            remarks.insert(1, f"Net {recipe.net.name()}, because it suits {kind}; --net decides otherwise.")
     if recipe.preparation.normalise == "zca":
         remarks.append("Fitting the whitening of the images; this takes a minute or two.")
     if emulated:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from afda import processes
 from afda.align import Alignment
-from afda.classifier import Classifier, seed_noise
+from afda.classifier import Classifier, Stream, seed_noise
 from afda.data.augment import augmented
 from afda.data.images import DataSet
 from afda.data.normalise import Normaliser, fitted
@@ -97,9 +97,14 @@ class Training:
         def view() -> tuple[Tensor, Tensor]:
             return augmented(x, recipe.preparation), augmented(u, recipe.preparation)
 
-        seed_noise(key + 3, device)
+        seed_noise(key + Stream.VIEWS, device)
         first_x, first_u = view()
         return Batch(first_x, y, first_u, key, view)
+
+    @property
+    def opponent(self) -> torch.optim.Optimizer | None:
+        """d's optimiser, if it has one of its own."""
+        return self.alignment.optimizer if self.alignment is not None else None
 
     def opponent_rates(self, rates: dict[str, float]) -> dict[str, float]:
         """d follows the schedule of f and g, unless it has a learning rate of its own to scale by it."""
@@ -138,7 +143,7 @@ class Training:
             "teacher": self.nets.teacher.state_dict() if self.nets.teacher is not None else None,
             "alignment": self.alignment.state_dict() if self.alignment is not None else None,
             "optimizer": self.optimizer.state_dict(),
-            "opponent": opponent.state_dict() if (opponent := getattr(self.alignment, "optimizer", None)) else None,
+            "opponent": self.opponent.state_dict() if self.opponent is not None else None,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -152,8 +157,8 @@ class Training:
         if self.alignment is not None:
             self.alignment.load_state_dict(state["alignment"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if state["opponent"] is not None and self.alignment is not None:
-            self.alignment.optimizer.load_state_dict(state["opponent"])  # type: ignore[union-attr]
+        if self.opponent is not None:
+            self.opponent.load_state_dict(state["opponent"])
 
 
 def tensors(state: Any) -> Iterator[Tensor]:

@@ -190,13 +190,13 @@ def test_mmd_is_the_mean_over_bandwidths():
     expected = sum(mmd2(p, q, k * gamma) for k in (0.5, 1, 3)) / 3
     for mu in (1.0, 0.3):
         torch.testing.assert_close(MMDAlignment((0.5, 1, 3))(x, LABELLED, mu), mu * expected)
-    torch.testing.assert_close(MMDAlignment()(x, LABELLED), mmd2(p, q))
+    torch.testing.assert_close(MMDAlignment((1.0,))(x, LABELLED), mmd2(p, q))
     assert not list(MMD().build(6).parameters())
 
 
 def test_mmd_keeps_its_digits_in_mixed_precision():
     x = features(apart=0.1)
-    align = MMDAlignment()
+    align = MMDAlignment((1.0,))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = align(x, LABELLED)
     torch.testing.assert_close(mixed, align(x, LABELLED), rtol=1e-5, atol=1e-7)
@@ -245,3 +245,11 @@ def test_two_gaussians_meet_in_a_loop_of_ones_own(align):
 def test_form_is_one_of_three():
     with pytest.raises(ValueError, match="form"):
         AdversarialAlignment(6, form="maximin")
+
+
+def test_mmd_of_a_single_image_is_nothing():
+    x = features().requires_grad_()
+    loss = MMDAlignment((1.0,))(x, 1)
+    loss.backward()
+    assert float(loss) == 0
+    assert not x.grad.any()

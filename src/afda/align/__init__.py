@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -33,8 +34,8 @@ class Alignment(nn.Module):
         """Parameters to be trained by the optimiser of f and g."""
         return []
 
-    has_opponent = False
-    """Whether `step` trains a discriminator."""
+    optimizer: torch.optim.Optimizer | None = None
+    """The one with which `step` trains an opponent."""
 
     accuracy: Tensor | None = None
     """The opponent's balanced accuracy in the latest pass; 0.5 is chance."""
@@ -56,3 +57,10 @@ class Align(Choice):
 
     def build(self, features: int) -> Alignment:
         raise NotImplementedError
+
+
+class WithDiscriminator(Align):
+    """An alignment against a discriminator d."""
+
+    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
+    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")

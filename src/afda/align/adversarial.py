@@ -7,14 +7,14 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
 from afda import losses
-from afda.align import Align, Alignment
+from afda.align import Alignment, WithDiscriminator
 
 
 def hyphenated(value: Any) -> Any:
     return value.replace("_", "-") if isinstance(value, str) else value
 
 
-class Adversarial(Align):
+class Adversarial(WithDiscriminator):
     """The paper's: d and f are updated in turn, d to tell the features apart, f to make them alike."""
 
     own_optimizer: ClassVar[bool] = True
@@ -23,8 +23,6 @@ class Adversarial(Align):
         "minimax",
         description="f's loss: as in Eq. 4; with d's labels swapped; as in Eq. 4 but moving unlabelled features only",
     )
-    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
-    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
 
     def build(self, features: int) -> "AdversarialAlignment":
         return AdversarialAlignment(features, **dict(self))
@@ -37,7 +35,7 @@ class AdversarialAlignment(Alignment):
     loss of f. Keyword arguments are the fields of `Adversarial`.
     """
 
-    has_opponent = True
+    optimizer: torch.optim.Adam
 
     def __init__(self, features: int, **choices: Any) -> None:
         super().__init__()

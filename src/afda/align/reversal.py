@@ -3,19 +3,15 @@
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from afda import losses
-from afda.align import Align, Alignment
+from afda.align import Alignment, WithDiscriminator
 from afda.align.adversarial import discriminator
 
 
-class Reversal(Align):
+class Reversal(WithDiscriminator):
     """Gradient reversal: d and f are trained at once, the gradient changing its sign between them."""
-
-    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
-    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
 
     def build(self, features: int) -> "ReversalAlignment":
         return ReversalAlignment(features, hidden=self.hidden)

@@ -24,7 +24,9 @@ NETS = {"conv-large": "svhn-headline", "cpu": "svhn-ablation-cpu"}
 FOREVER = 10**9
 SETTINGS = {
     "float32-channels-last": ("float32", torch.channels_last, False),
+    "float32-compiled": ("float32", torch.contiguous_format, True),
     "bfloat16": ("bfloat16", torch.contiguous_format, False),
+    "bfloat16-compiled": ("bfloat16", torch.contiguous_format, True),
     "bfloat16-channels-last": ("bfloat16", torch.channels_last, False),
     "float32-channels-last-compiled": ("float32", torch.channels_last, True),
     "bfloat16-channels-last-compiled": ("bfloat16", torch.channels_last, True),

@@ -26,6 +26,7 @@ from afda.cli.shared import (
     default_recipe,
     loaded,
     print_json,
+    requested_recipe,
     stop_on_signals,
 )
 from afda.errors import RunFailed, UserError
@@ -120,9 +121,9 @@ def reproduce(
 def tune(
     data: Data,
     labels: Annotated[int | None, typer.Option(help="keep only this many labels", min=1)] = None,
-    method: Annotated[str, typer.Option(help="see `afda list methods`")] = "vat+entropy",
-    align: Annotated[str, typer.Option(help="adversarial, reversal, mmd or none")] = "adversarial",
-    recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`")] = None,
+    method: Annotated[str | None, typer.Option(help="see `afda list methods`; default the recipe's")] = None,
+    align: Annotated[str | None, typer.Option(help="adversarial (default), reversal, mmd or none")] = None,
+    recipe: Annotated[str | None, typer.Option(help="a name from `afda list recipes`, or a recipe.json")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="path=value: a field of every trial's recipe; may be repeated")
     ] = None,
@@ -143,7 +144,6 @@ def tune(
 
     from afda import display
     from afda.disk import write_whole
-    from afda.recipes import recipe as named
     from afda.tune import check_labels, doubt, finished, grid, page, study_in, tuned, with_point
 
     for setting in settings or []:
@@ -152,7 +152,8 @@ def tune(
     images, failures = loaded(data), []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
         name = recipe or default_recipe(images, machines.device)
-        made = named(name, images, method, align, labels).with_settings(settings or [])
+        fewer = [f"labels={labels}"] if labels is not None else []
+        made = requested_recipe(name, images, method, align, labels, fewer + (settings or []))
         check_labels(images, made)
         folder = out or Path("tuning") / f"{images.name}-{made.title}-{made.labels}"
         study = study_in(folder, made, seeds)

@@ -188,6 +188,8 @@ def asked_before(begun: Any) -> dict[str, Any]:
 def check(
     data: Data,
     labels: Annotated[int | None, typer.Option(help="as for train", min=1)] = None,
+    method: Annotated[str | None, typer.Option(help="as for train")] = None,
+    align: Annotated[str | None, typer.Option(help="as for train")] = None,
     size: Size = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -207,7 +209,7 @@ def check(
         print_json({"files": files, "problem": str(error)}) if as_json else display.check_files(files)
         raise
     machine = chosen_runtime(device, precision, threads)
-    made = requested_recipe(default_recipe(images, machine.device.type), images, None, None, labels, [])
+    made = requested_recipe(default_recipe(images, machine.device.type), images, method, align, labels, [])
     same = look.duplicates(images)
     problem = look.problem_with(made, images)
     found = {

@@ -16,10 +16,9 @@ from afda.report.chance import reliability
 from afda.report.pictures import sheet
 from afda.runtime import Runtime
 
-LABELLED = 2000
-"""Labelled images on a map: nearly always all of them."""
-UNLABELLED = 5000
-"""Unlabelled images on the map, as in the paper's figures, and looked through for those to label next."""
+LABELLED = UNLABELLED = 5000
+"""Images of a kind on the map, as in the paper's figures; those without a label are looked through for some to label
+next."""
 MISTAKES = 24
 MOST_PICTURES = 14_000_000
 """Characters of a page that its pictures may take; with all else it stays below 20 MB."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from afda import processes
 from afda.choices import Choice
-from afda.classifier import Classifier, Output, seed_noise
+from afda.classifier import Classifier, Output, Stream, seed_noise
 
 Terms = dict[str, Tensor]
 """Named, weighted terms of the loss. Their sum is minimised; their names are the columns of logs and reports."""
@@ -21,7 +21,7 @@ class Batch:
 
     Where several processes share a batch, x and u are the images of this one, and y are the labels of all: outputs are
     those of all images, the labelled ones, as many as y, first.
-    `key` seeds the noise (dropout) of the clean pass, so that a method can repeat a pass under the very same noise.
+    `key` seeds the noise of the step (`Stream` says which), so that a method can repeat a pass under the very same.
     """
 
     x: Tensor
@@ -62,7 +62,7 @@ class Nets:
         net = net or self.student
         if self.apart or x is None or u is None:
             outputs = []
-            for part, track, stream in ((x, track_labelled, 0), (u, track_unlabelled, 1)):
+            for part, track, stream in ((x, track_labelled, Stream.LABELLED), (u, track_unlabelled, Stream.UNLABELLED)):
                 if part is not None:
                     if key is not None:
                         seed_noise(key + stream, part.device)

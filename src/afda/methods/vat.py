@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from afda import losses, processes
-from afda.classifier import Output
+from afda.classifier import Output, Stream
 from afda.methods import Batch, Method, Nets, Terms
 
 
@@ -46,7 +46,7 @@ class VAT(Method):
     def worst_directions(self, nets: Nets, batch: Batch, target: Tensor) -> list[Tensor]:
         """Unit vectors, one per perturbed image, along which the predictions leave the target fastest."""
         # A generator of its own: the global one would repeat the numbers that the dropout masks are made of.
-        random = torch.Generator(batch.u.device).manual_seed(batch.key + 2)
+        random = torch.Generator(batch.u.device).manual_seed(batch.key + Stream.DIRECTIONS)
         images = [batch.x, batch.u] if self.on == "all" else [batch.u]
         # Drawn for the images of all processes, so that an image has the same however many there are.
         sizes = [(processes.count() * len(part), *part.shape[1:]) for part in images]

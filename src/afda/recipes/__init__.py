@@ -17,16 +17,16 @@ AFDA = "vat+entropy"
 """The paper's method on SVHN: virtual adversarial training with entropy, to which alignment is added."""
 
 
-def shelf() -> dict[str, tuple[Any, str, bool]]:
-    """Every recipe's name with its module, its function's name and whether it is the cpu profile."""
+def shelf() -> dict[str, tuple[Any, Any, bool]]:
+    """Every recipe's name with its module, its function and whether it is the cpu profile."""
     found = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for build in module.RECIPES:
             name = f"{info.name}-{build.__name__}".replace("_", "-")
-            found[name] = (module, build.__name__, False)
+            found[name] = (module, build, False)
             if build.__name__ in module.CPU:
-                found[f"{name}-cpu"] = (module, build.__name__, True)
+                found[f"{name}-cpu"] = (module, build, True)
     return found
 
 
@@ -38,10 +38,9 @@ def recipe(
     known = shelf()
     if name not in known:
         raise unknown("recipe", name, known)
-    module, function, short = known[name]
-    build = getattr(module, function)
-    made = build(data, method or module.DEFAULT_METHODS.get(function, AFDA), align, labels)
-    return made.with_settings(applicable(made, module.CPU[function])) if short else made
+    module, build, short = known[name]
+    made = build(data, method or module.DEFAULT_METHODS.get(build.__name__, AFDA), align, labels)
+    return made.with_settings(applicable(made, module.CPU[build.__name__])) if short else made
 
 
 def applicable(made: Recipe, settings: tuple[str, ...]) -> list[str]:
@@ -60,9 +59,8 @@ def applicable(made: Recipe, settings: tuple[str, ...]) -> list[str]:
 def summaries() -> list[tuple[str, str, tuple[str, ...]]]:
     """Name, one line, and what the cpu profile changes, of every recipe."""
     rows = []
-    for name, (module, function, short) in shelf().items():
-        line = getattr(module, function).__doc__.strip().splitlines()[0]
-        rows.append((name, line, module.CPU[function] if short else ()))
+    for name, (module, build, short) in shelf().items():
+        rows.append((name, build.__doc__.strip().splitlines()[0], module.CPU[build.__name__] if short else ()))
     return rows
 
 
