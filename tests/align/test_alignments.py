@@ -251,5 +251,5 @@ def test_mmd_of_a_single_image_is_nothing():
     x = features().requires_grad_()
     loss = MMDAlignment((1.0,))(x, 1)
     loss.backward()
-    assert float(loss) == 0
+    assert loss.item() == 0
     assert not x.grad.any()
