@@ -114,7 +114,7 @@ def test_a_stopped_sweep_says_how_to_go_on(console, tmp_path, capsys):
         yield todo
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match="130"):
         display.follow_jobs(states(), "a title")
     assert "stopped with 0 of 2 runs done; the same command continues" in capsys.readouterr().err
 

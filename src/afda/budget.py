@@ -26,6 +26,7 @@ def seconds_per_step(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
     updates = steps(training)
     for _ in range(WARM_UP):
         next(updates)
+    settle()
     started = time.monotonic()
     spent = 0.0
     while spent < MEASURED_SECONDS and training.step < WARM_UP + MOST_STEPS:

@@ -80,7 +80,8 @@ def duplicates(data: DataSet) -> dict[str, list[list[str]]]:
     for part, images in (("train", data.train), ("validation", data.val), ("test", data.test)):
         for i, y in enumerate(images.y.tolist() if images is not None else ()):
             kind = part if part != "train" else "labelled" if y >= 0 else "unlabelled"
-            where = images.name(i) if images.paths is not None else f"{part} image {i}"  # type: ignore[union-attr]
+            name = data.name_of(i) if part == "train" else images.name(i)  # type: ignore[union-attr]
+            where = name if images.paths is not None else f"{part} {name}"  # type: ignore[union-attr]
             places[hashlib.sha256(images.x[i].numpy().tobytes()).digest()].append((kind, y, where))  # type: ignore[union-attr]
     found: dict[str, list[list[str]]] = defaultdict(list)
     for same in places.values():
@@ -140,7 +141,7 @@ def listed_in_short(names: list[str]) -> str:
 def expected(recipe: Recipe, data: DataSet, runtime: Runtime) -> dict[str, Any]:
     """What training costs on this machine, measured."""
     per_step = seconds_per_step(recipe, data, runtime)
-    alone = seconds_per_step(without_unlabelled(recipe), data, runtime)
+    alone = seconds_per_step(without_unlabelled(recipe), data, runtime) if recipe.uses_unlabelled else 0.0
     return {
         "net": recipe.net.name(),
         "steps": recipe.steps,

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,4 @@ def check_writable(folder: Path) -> None:
     """Make a folder to write results to; one that cannot be made or written to is found now, not after hours."""
     with refusals_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".{os.getpid()}.part"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()

@@ -94,7 +94,7 @@ def introduce(recipe: Recipe, data: DataSet, chosen: str | None, emulated: bool 
     remarks = [f"Note: {note}" for note in data.notes]
     if chosen is not None:
         remarks.insert(0, f"Recipe {chosen} (see `afda list recipes`; choose with --recipe).")
-        if chosen.startswith("own-") and recipe.net == recipes.recipe(chosen, data).net:
+        if chosen in ("own-images", "own-vectors") and recipe.net == recipes.recipe(chosen, data).net:
             shape = data.train.shape
             kind = "vectors" if len(shape) == 1 else f"images of {shape[2]}x{shape[1]} pixels"
             remarks.insert(1, f"Net {recipe.net.name()}, because it suits {kind}; --net decides otherwise.")
@@ -150,7 +150,7 @@ def follow_jobs(states: Iterable[list[Job]], title: str) -> list[Job]:
     except KeyboardInterrupt:
         done = sum(job.state == "done" for job in todo)
         complain(f"stopped with {done} of {len(todo)} runs done; the same command continues.")
-        raise
+        sys.exit(130)
     return todo
 
 
@@ -324,7 +324,8 @@ def check_result(found: dict[str, Any]) -> None:
     if found["expected"]:
         e = found["expected"]
         pace = f"On this machine 1,000 updates of {e['net']} take {e['seconds_per_1000_steps']:.0f} s"
-        whole = f"by default it trains {e['steps']}, with a baseline about {e['minutes']:.0f} minutes"
+        baseline = ", with a baseline" if e["seconds_per_1000_steps_supervised"] else ""
+        whole = f"by default it trains {e['steps']}{baseline}, about {e['minutes']:.0f} minutes"
         out.print(f"{pace}; {whole}. --minutes fits it to the time you have.", highlight=False)
 
 

@@ -176,7 +176,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     @contextlib.contextmanager
     def _alone(self, X: np.ndarray) -> Iterator[Runtime]:
-        """The machine, with the caller's random state, number of threads and memory as they were afterwards."""
+        """The machine, with the caller's random state and number of threads as they were afterwards."""
         of_kind = 1 if X.ndim == 2 else None
         threads = of_kind if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
         with ALONE:

@@ -23,9 +23,9 @@ def exported(run: Path, out: Path, *, overwrite: bool = False) -> dict[str, Any]
         raise UserError(f"{out} is a folder; name a file such as {out / 'model.onnx'}.")
     if out.exists() and not overwrite:
         raise UserError(f"{out} already exists; choose another -o, or add --overwrite.")
+    check_writable(out.parent)
     model, shape = load_model(run)
     content, about = as_onnx(model, shape)
-    check_writable(out.parent)
     write_whole(out, content)
     return {"run": str(run), "file": str(out), "bytes": len(content), **about}
 

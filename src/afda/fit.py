@@ -55,7 +55,7 @@ def train(
             processes.told()
         else:
             lines = fit(prepared(training, run, asked), run, snapshots=snapshots, stop=stop)
-            follow(training, lines) if follow is not None else all(True for _ in lines)
+            follow(training, lines) if follow is not None else list(lines)
     finally:
         run.unlock()
     return run

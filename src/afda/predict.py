@@ -114,13 +114,16 @@ def table(path: Path, overwrite: bool) -> Iterator[Callable[[list[Row]], None]]:
     kind = path.suffix.lower()
     if kind not in KINDS:
         raise UserError(f"Predictions are written as {', '.join(KINDS)}, not as {path.name}.")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} already exists; choose another -o, or add --overwrite.")
-    aside = path.with_name(f".{path.name}.part")
     check_writable(path.parent)
+    with refusals_explained(path.parent):
+        for existing in (path, skipped_beside(path)):
+            if existing.exists() and not overwrite:
+                raise UserError(f"{existing} already exists; choose another -o, or add --overwrite.")
+    aside = path.with_name(f".{path.name}.part")
     stack = contextlib.ExitStack()
     try:
-        write = {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
+        with refusals_explained(path.parent):
+            write = {".csv": csv_writer, ".parquet": parquet_writer, ".jsonl": json_writer}[kind](aside, stack)
 
         def written(rows: list[Row]) -> None:
             with refusals_explained(path.parent):
@@ -134,6 +137,11 @@ def table(path: Path, overwrite: bool) -> Iterator[Callable[[list[Row]], None]]:
         with contextlib.suppress(OSError):
             stack.close()
         aside.unlink(missing_ok=True)
+
+
+def skipped_beside(path: Path) -> Path:
+    """The table of the images that could not be read, beside that of the predictions."""
+    return path.with_name(f"{path.name}-skipped.csv")
 
 
 def csv_writer(path: Path, stack: contextlib.ExitStack) -> Callable[[list[Row]], None]:

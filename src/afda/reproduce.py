@@ -134,14 +134,14 @@ def planned(
         if (path := setting.partition("=")[0].strip()) in ("seed", *Cell.__dataclass_fields__):
             raise UserError(f"Each cell of {name} has its own {path}, which --set cannot change.")
     sets = {data: load(data) for data in sorted({cell.data for cell in chosen})}
-    jobs = []
+    todo = []
     for seed in range(seeds):
         for cell in chosen:
-            made, run = cell.made(sets[cell.data], profile, seed, settings), cell.run(folder, profile, seed)
-            made.split_of(sets[cell.data])  # labels that there are not are refused before anything begins
-            jobs.append(Job(made, run, cell.data, ("--snapshots",) if name == "figure-5" else ()))
+            todo.append((cell, cell.made(sets[cell.data], profile, seed, settings)))
+            todo[-1][1].split_of(sets[cell.data])  # labels that there are not are refused before anything begins
     check_writable(folder)
-    return jobs
+    options = ("--snapshots",) if name == "figure-5" else ()
+    return [Job(made, cell.run(folder, profile, made.seed), cell.data, options) for cell, made in todo]
 
 
 def statistic(by_seed: dict[int, float]) -> dict[str, Any] | None:
@@ -206,13 +206,14 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
                 Cell(data, method, a, labels, recipe).run(folder, profile, seed) for a in ours for seed in common[:1]
             ]
             rows[-1]["also_differ"] = unlike(*(run.recipe() for run in runs)) if runs else []
-    return rows + (literature(code, chosen, rows[0]) if "literature" in EXPERIMENTS[name][0] else [])
+    return rows + (literature(name, chosen, rows[0]) if code in paper.OURS else [])
 
 
-def literature(code: str, chosen: list[Cell], row: dict[str, Any]) -> list[dict[str, Any]]:
+def literature(name: str, chosen: list[Cell], row: dict[str, Any]) -> list[dict[str, Any]]:
     """A row like this one, with the paper's number alone, for each that its table quotes of methods we do not run."""
-    ours = {(cell.data, cell.labels, cell.method) for cell in chosen}
-    quoted = [n for n in paper.numbers() if n.table == code and (n.data, n.labels) in {key[:2] for key in ours}]
+    ours = {(cell.data, cell.labels, cell.method) for cell in EXPERIMENTS[name][1]}
+    shown = {(cell.data, cell.labels) for cell in chosen}
+    quoted = [n for n in paper.numbers() if n.table == paper.TABLES[name] and (n.data, n.labels) in shown]
     return [
         {
             **dict.fromkeys(row),
@@ -244,7 +245,7 @@ def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job]
     differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
     for (method, data), paths in differing.items():
         text += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(paths)}."
-    if wrong := len(paper.misprints(name)):
+    if not digits and (wrong := len(paper.misprints(name))):
         text += f" {wrong} numbers that the paper misprints there are listed in docs/faithfulness.md."
     return text + (" Shortened runs of narrow nets; the paper's are full." if profile == "cpu" else "")
 

@@ -36,7 +36,7 @@ class Environment(OfInputs):
     more_labels: list[str] | None = None
     precision: str = ""
     device: str = ""
-    threads: int = 0
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
     no_test: bool = False
     snapshots: bool = False
     baseline: bool | None = None

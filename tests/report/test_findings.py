@@ -180,7 +180,8 @@ def test_the_table_to_fill_in_is_accepted_back(page_file, values, tmp_path):
         writer.writeheader()
         writer.writerows(rows)
     again = load("digits", more_labels=[str(filled)])
-    assert [again.classes[again.train.y[int(row["row"])]] for row in rows[:2]] == [r["label"] for r in rows[:2]]
+    place = {str(row): i for i, row in enumerate(again.rows)}
+    assert [again.classes[again.train.y[place[row["row"]]]] for row in rows[:2]] == [r["label"] for r in rows[:2]]
 
 
 def test_nothing_is_overwritten_unasked(runs, machine, tmp_path):

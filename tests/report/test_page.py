@@ -123,7 +123,9 @@ def test_mistakes_and_what_to_label_are_the_right_pictures(opened, page_file, va
     shown = tab.eval_on_selector_all("#mistakes .gallery canvas", read)
     assert shown == digits.test.x[told["images"], 0].flatten(1).tolist()
     shown = tab.eval_on_selector_all("#next .gallery canvas", read)
-    assert shown == digits.train.x[coming["rows"], 0].flatten(1).tolist()
+    place = {row: i for i, row in enumerate(digits.rows.tolist())}
+    assert shown == digits.train.x[[place[row] for row in coming["rows"]], 0].flatten(1).tolist()
+    assert coming["names"] == [f"image {row}" for row in coming["rows"]]
 
 
 def test_filter_and_colours(opened, page_file, values):

@@ -81,6 +81,8 @@ def main() -> None:
         fail(2, error)
     except RunFailed as error:
         fail(1, error)
+    except KeyboardInterrupt:
+        fail(130, "interrupted.")
     except OSError as error:  # what no reader or writer has explained
         fail(1, f"{in_short(error)}.")
     except (MemoryError, RuntimeError) as error:
@@ -91,7 +93,7 @@ def main() -> None:
             "Out of memory; use smaller batches (--set unlabelled_batch=32) or a narrower net (--set net.width=0.25).",
         )
 
-    if code == 130:  # what typer makes of Ctrl-C where no command has a word for it
+    if code == 130 and os.environ.get("RANK", "0") == "0":  # typer's for a Ctrl-C that no command has a word for
         fail(code, "interrupted.")
     sys.exit(code)
 

@@ -62,9 +62,6 @@ def predict(
     from afda.inference import load_model
     from afda.runs import as_csv
 
-    left_out = out.with_name(f"{out.name}-skipped.csv")
-    if left_out.exists() and not overwrite:
-        raise UserError(f"{left_out} already exists; choose another -o, or add --overwrite.")
     model, shape = load_model(run)
     skipped: list[tuple[str, str]] = []
     counts: Counter[str] = Counter()
@@ -94,6 +91,7 @@ def predict(
         if not counts:
             first = f"; the first: {skipped[0][0]} ({skipped[0][1]})" if skipped else ""
             raise UserError(f"There is no readable image in {', '.join(images)}{first}.")
+    left_out = predict.skipped_beside(out)
     if skipped:
         write_whole(left_out, as_csv(("path", "reason"), skipped).encode(errors="surrogateescape"))
     else:

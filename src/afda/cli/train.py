@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,7 +100,7 @@ def train(
     before = asked_before(begun)
     no_test, snapshots = no_test or before.get("no_test", False), snapshots or before.get("snapshots", False)
     baseline = before.get("baseline") if baseline is None else baseline
-    threads = threads or (before.get("threads") if place.count == 1 else None)  # their number decides the last bits
+    threads = threads or (before.get("threads") or None if place.count == 1 else None)  # they decide the last bits
     machine = chosen_runtime(device, precision, place.threads(threads))
     images = loaded(data, quiet, begun, more_labels, side=size)
     images = replace(images, test=None) if no_test else images
@@ -132,12 +133,21 @@ def train(
             display.complain(f"stopped after {training.step} of {recipe.steps} updates; continue with: {again}")
             sys.exit(130)
 
-    asked = {"no_test": no_test, "snapshots": snapshots, "baseline": compared}
-    how: Any = {"on": machine, "resume": resume, "overwrite": overwrite, "snapshots": snapshots, "asked": asked}
+    trained = partial(
+        fit.train,
+        data=images,
+        on=machine,
+        resume=resume,
+        overwrite=overwrite,
+        snapshots=snapshots,
+        asked={"no_test": no_test, "snapshots": snapshots, "baseline": compared},
+        stop=stop,
+        follow=follow,
+    )
     with workers.joined(place, machine.device, again):
-        fit.train(made, images, path, stop=stop, follow=follow, **how)
+        trained(made, out=path)
         if compared:
-            fit.train(without_unlabelled(made), images, path / BASELINE, stop=stop, follow=follow, **how)
+            trained(without_unlabelled(made), out=path / BASELINE)
     if place.rank == 0:
         result = outcome(path, compared, machine)
         if as_json or not quiet:
@@ -182,7 +192,7 @@ def asked_before(begun: Any) -> dict[str, Any]:
     if begun is None or not (begun.path / "environment.json").exists():
         return {}
     before = begun.read_json("environment.json")
-    return before | {"threads": min(before.get("threads", 0), 1024) if before.get("processes") == 1 else None}
+    return before if before.get("processes") == 1 else {**before, "threads": None}
 
 
 def check(

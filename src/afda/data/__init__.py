@@ -30,9 +30,6 @@ def load(
     """
     from afda.choices import names, pick
 
-    of_files = Path(name_or_path).suffix.lower() != ".npz" and name_or_path not in names("data.sets")
-    if side is not None and not of_files:
-        raise UserError(f"The images of {name_or_path} have a size already; --size is for a folder or table of files.")
     if name_or_path in names("data.sets"):
         from afda.data.download import data_folder
 
@@ -58,6 +55,8 @@ def load(
         else:
             raise UserError(f"{path} is none of these: {known}.")
         data = replace(data, source=os.path.abspath(path))
+    if side is not None and data.train.paths is None:
+        raise UserError(f"The images of {name_or_path} have a size already; --size is for a folder or table of files.")
     if more_labels:
         from afda.data.own import with_more_labels
 

@@ -1,5 +1,6 @@
 """The user's own data, as numpy arrays or as an .npz file of them."""
 
+import hashlib
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -39,9 +40,12 @@ def load(path: str | Path, *, to_train_on: bool = True) -> DataSet:
 
 def with_parts(data: DataSet) -> DataSet:
     """The data set with a test and, if it has none, a validation set of labelled images, if there are enough."""
-    y, given = data.train.y, () if data.val is None else ("val",)
+    y = data.train.y
     labels = {str(row): int(y[row]) for row in (y != UNLABELLED).nonzero().flatten().tolist()}
-    parts, notes = held_out(labels, given)
+    parts, notes = held_out(labels, () if data.val is None else ("val",))
+    data = replace(data, notes=(*data.notes, *notes))
+    if not parts:
+        return data
     kept = np.array([row for row in range(len(y)) if str(row) not in parts])
 
     def chosen(part: str) -> Images | None:
@@ -53,8 +57,8 @@ def with_parts(data: DataSet) -> DataSet:
         train=data.train[torch.from_numpy(kept)],
         test=chosen("test"),
         val=chosen("val") if data.val is None else data.val,
-        rows=kept if parts else None,
-        notes=(*data.notes, *notes),
+        rows=kept,
+        files={**data.files, "not held out": hashlib.sha256(kept.tobytes()).hexdigest()},
     )
 
 

@@ -82,6 +82,10 @@ class DataSet:
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that are not used, each with the reason."""
 
+    def name_of(self, row: int) -> str:
+        """What to call a training image: its file, or its number in its source."""
+        return self.train.name(row) if self.rows is None else f"image {self.rows[row]}"
+
     def __post_init__(self) -> None:
         for part in (self.train, self.val, self.test):
             if part is None or not len(part):

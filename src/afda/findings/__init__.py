@@ -30,16 +30,16 @@ def report(
 ) -> list[Path]:
     """Write the page about these runs and, beside it, the table of images to label next. Returns the files written."""
     path = out or (paths[0] if len(paths) == 1 else Path()) / "report.html"
-    table = path.with_name(f"{path.stem}-label-next.csv")
     if path.is_dir():
         raise UserError(f"{path} is a directory; name a file with -o, such as {path / 'report.html'}.")
+    table = path.with_name(f"{path.stem}-label-next.csv")
     for existing in (path, table):
         if existing.exists() and not overwrite:
             raise UserError(f"{existing} already exists; add --overwrite to replace it, or name another file with -o.")
     if table.exists() and any(row.get("label") for row in rows_of(table, ("label",))):
         raise UserError(f"{table} has labels filled in; move it, or name another page with -o.")
-    values = findings(paths, machine, tell)
     check_writable(path.parent)
+    values = findings(paths, machine, tell)
     written = []
     if values["next"]:
         values["next"]["file"] = table.name

@@ -29,7 +29,7 @@ def label_next(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] 
         "classes": list(one.data.classes),
         "by_path": one.data.train.paths is not None,
         "rows": (rows if one.data.rows is None else one.data.rows[rows])[chosen].tolist(),
-        "names": [one.data.train.name(row) for row in rows[chosen]],
+        "names": [one.data.name_of(row) for row in rows[chosen]],
         "suggested": ranked[:, 0].tolist(),
         "second": ranked[:, 1].tolist(),
         "confidence": np.round(probabilities[chosen].max(axis=1), 3).tolist(),

@@ -61,7 +61,7 @@ class Seen:
 
 
 def seen(one: Finished, machine: Runtime) -> Seen | None:
-    """The model's features and probabilities of up to 2,000 labelled and 5,000 unlabelled images.
+    """The model's features and probabilities of up to 5,000 labelled and 5,000 unlabelled images.
 
     The order that these are drawn in depends on the data alone, so that runs with other labels show the same ones.
     """
@@ -95,7 +95,7 @@ def the_map(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] | N
         "unlabelled": one.result.get("unlabelled"),
         "pictures": pictures.of(one.data, "train", seen.rows.tolist()),
         "sheet": pictures.which(one.data),
-        "names": [one.data.train.name(row) for row in seen.rows],
+        "names": [one.data.name_of(row) for row in seen.rows],
     }
 
 
@@ -119,7 +119,7 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
         shown = pictures.of(one.data, "test", surest.tolist())
     elif len(held_out):
         rows = held_out[surest.numpy()].tolist()
-        shown, names = pictures.of(one.data, "train", rows), [one.data.train.name(row) for row in rows]
+        shown, names = pictures.of(one.data, "train", rows), [one.data.name_of(row) for row in rows]
     else:
         shown = pictures.of(one.data, "val", surest.tolist())
     return {
