@@ -38,7 +38,8 @@ def report(
             raise UserError(f"{existing} already exists; add --overwrite to replace it, or name another file with -o.")
     if table.exists() and any(row.get("label") for row in rows_of(table, ("label",))):
         raise UserError(f"{table} has labels filled in; move it, or name another page with -o.")
-    check_writable(path.parent)
+    if out is not None:  # else it is the directory of a run, if there is one
+        check_writable(path.parent)
     values = findings(paths, machine, tell)
     written = []
     if values["next"]:
