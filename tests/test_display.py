@@ -146,8 +146,9 @@ def test_result_table():
 def test_names_of_classes_are_text():
     errors = {"[red]x": 10.0, "[/b]": None, ":smile:": 0.0}
     result = {"run": "runs/[/a]", "data": "d[bold]", "images": 7, "class_errors": errors, "error": 12.5}
+    result["confusion"] = [[3, 0, 1], [0, 0, 0], [0, 0, 3]]
     text = " ".join(shown(display.evaluation_table(result)).split())
-    for words in (*errors, "runs/[/a] on 7 images of d[bold]", "10.00 %", "none", "12.50 %"):
+    for words in (*errors, "runs/[/a] on 7 images of d[bold]", "4 │ 10.00 %", "0 │ │", "12.50 %"):
         assert words in text
 
 

@@ -80,8 +80,7 @@ def duplicates(data: DataSet) -> dict[str, list[list[str]]]:
     for part, images in (("train", data.train), ("validation", data.val), ("test", data.test)):
         for i, y in enumerate(images.y.tolist() if images is not None else ()):
             kind = part if part != "train" else "labelled" if y >= 0 else "unlabelled"
-            name = data.name_of(i) if part == "train" else images.name(i)  # type: ignore[union-attr]
-            where = name if images.paths is not None else f"{part} {name}"  # type: ignore[union-attr]
+            where = images.name(i) if images.paths is not None else f"{part} {images.name(i)}"  # type: ignore[union-attr]
             places[hashlib.sha256(images.x[i].numpy().tobytes()).digest()].append((kind, y, where))  # type: ignore[union-attr]
     found: dict[str, list[list[str]]] = defaultdict(list)
     for same in places.values():

@@ -243,11 +243,12 @@ def evaluation_table(result: dict[str, Any]) -> Table:
     """Errors of a model on labelled images, overall and per class."""
     table = Table(title=f"{result['run']} on {result['images']} images of {result['data']}", title_justify="left")
     table.add_column("class")
+    table.add_column("images", justify="right")
     table.add_column("error", justify="right")
-    for name, error in result["class_errors"].items():
-        table.add_row(name, percent(error))
+    for (name, error), row in zip(result["class_errors"].items(), result["confusion"], strict=True):
+        table.add_row(name, str(sum(row)), percent(error) if any(row) else "")
     table.add_section()
-    table.add_row("all", percent(result["error"]))
+    table.add_row("all", str(result["images"]), percent(result["error"]))
     return table
 
 
@@ -335,8 +336,8 @@ MOST_CLASSES = 30
 
 def predictions(result: dict[str, Any]) -> None:
     """What `afda predict` has done."""
-    common = ", ".join(f"{name} {count}" for name, count in list(result["classes"].items())[:10])
-    out.print(f"{result['images']} images in {result['file']}: {common}.", highlight=False)
+    common = ", ".join(f"{count} of {name}" for name, count in list(result["classes"].items())[:10])
+    out.print(f"{result['images']} predictions in {result['file']}: {common}.", highlight=False)
     if result["unlike"]:
         out.print(f"{result['unlike']} are unlike the training images; do not trust their labels.", highlight=False)
     if result["skipped"]:

@@ -73,7 +73,9 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
         }
         about |= {"afda": __version__, "data": data.files, "notes": list(data.notes)}
         run.write_json("environment.json", {**machine, **about, **(asked or {})})
-        run.write_json("split.json", training.split.as_dict(data.rows))
+        held = {"test": data.test, "val": data.val}
+        rows = {f"{part}_rows_of_source": i.rows.tolist() for part, i in held.items() if i and i.rows is not None}
+        run.write_json("split.json", training.split.as_dict(data.train.rows) | rows)
         if data.skipped:
             run.write("skipped.csv", as_csv(("path", "reason"), data.skipped).encode(errors="replace"))
     else:

@@ -158,7 +158,7 @@ def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -
 def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
     """The model in a run's directory, and the shape of its input."""
     if (path / "recipe.json").exists() and not Run(path).finished:
-        raise UserError(f"The run in {path} is not finished; continue it with --resume.")
+        raise UserError(f"The run in {path} is not finished; continue it with: afda train DATA --out {path} --resume.")
     card = Run(path).read_json("model.json")
     classes, shape = tuple(card["classes"]), tuple(card["shape"])
     tensors = read_tensors(path / "model.safetensors", card.get("sha256"))

@@ -42,7 +42,9 @@ def items(given: list[str], skipped: Callable[[str, str], None]) -> Iterator[Ite
     paths = [Path(os.path.expanduser(name)) for name in given]
     for path in paths:  # a mistake is better found before the first million images than after
         if not os.path.exists(path):
-            raise UserError(f"There is no file or folder {path}.")
+            raise UserError(
+                f"There is no file or folder {path}; give folders, images, .txt lists, tables or .npz files."
+            )
         if not path.is_dir() and path.suffix.lower() not in (*TABLES, *LISTS) and not is_image(path):
             raise UserError(f"{path} is not an image, nor a folder, a .txt list, a table or an .npz file of images.")
     for path in paths:

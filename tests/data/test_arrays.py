@@ -238,8 +238,8 @@ def test_without_a_test_set_one_is_held_out(tmp_path):
         "There is no test set: 20 of the 80 labelled images are held out as one.",
         "There is no validation set: 12 of the 60 labelled images are held out as one.",
     )
-    assert (data.train.x[:, 0].numpy() == x[data.rows]).all()
-    assert (data.train.y.numpy() == y[data.rows]).all()
+    assert (data.train.x[:, 0].numpy() == x[data.train.rows]).all()
+    assert (data.train.y.numpy() == y[data.train.rows]).all()
     held = {image.numpy().tobytes() for part in (data.val, data.test) for image in part.x}
     assert not held & {image.numpy().tobytes() for image in data.train.x}
     assert len(load(tmp_path / "many.npz", to_train_on=False).train) == 100
@@ -252,7 +252,7 @@ def test_with_a_test_set_all_labels_are_kept(tmp_path):
     x = np.zeros((80, *X.shape[1:3]), np.uint8)
     np.savez(tmp_path / "both.npz", x=x, y=[0, 1] * 40, x_test=X[..., 0], y_test=[0] * 6)
     data = load(tmp_path / "both.npz")
-    assert (len(data.train), data.val, data.rows) == (80, None, None)
+    assert (len(data.train), data.val, data.train.rows) == (80, None, None)
 
 
 @pytest.mark.parametrize("labels", [{"y": [0] * 6}, {"y": [1, 1, 1, 0, 0, 0], "classes": ["a", "b", "c"]}])

@@ -65,7 +65,7 @@ def test_the_map(values, runs, digits):
     told = values["runs"][0]["map"]
     labelled = Run(runs[0]).read_json("split.json")["labelled"]
     assert (told["labelled"], len(told["points"])) == (50, 450)
-    place = {f"image {row}": i for i, row in enumerate(digits.rows)}
+    place = {f"image {row}": i for i, row in enumerate(digits.train.rows)}
     rows = [place[name] for name in told["names"]]
     assert rows[:50] == labelled
     assert not set(rows[50:]) & set(labelled)
@@ -181,7 +181,7 @@ def test_the_table_to_fill_in_is_accepted_back(page_file, values, tmp_path):
         writer.writeheader()
         writer.writerows(rows)
     again = load("digits", more_labels=[str(filled)])
-    place = {str(row): i for i, row in enumerate(again.rows)}
+    place = {str(row): i for i, row in enumerate(again.train.rows)}
     assert [again.classes[again.train.y[place[row["row"]]]] for row in rows[:2]] == [r["label"] for r in rows[:2]]
 
 

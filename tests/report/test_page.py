@@ -109,7 +109,7 @@ def test_pointing_shows_the_image(opened, page_file, values, digits):
     pixels = tab.eval_on_selector(
         ".tip canvas", "(c) => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
     )
-    row = digits.rows.tolist().index(int(told["names"][point].removeprefix("image ")))
+    row = digits.train.rows.tolist().index(int(told["names"][point].removeprefix("image ")))
     assert pixels[::4] == digits.train.x[row, 0].flatten().tolist()
     assert digits.classes[told["predicted"][point]] in text(tab, ".tip")
 
@@ -123,7 +123,7 @@ def test_mistakes_and_what_to_label_are_the_right_pictures(opened, page_file, va
     shown = tab.eval_on_selector_all("#mistakes .gallery canvas", read)
     assert shown == digits.test.x[told["images"], 0].flatten(1).tolist()
     shown = tab.eval_on_selector_all("#next .gallery canvas", read)
-    place = {row: i for i, row in enumerate(digits.rows.tolist())}
+    place = {row: i for i, row in enumerate(digits.train.rows.tolist())}
     assert shown == digits.train.x[[place[row] for row in coming["rows"]], 0].flatten(1).tolist()
     assert coming["names"] == [f"image {row}" for row in coming["rows"]]
 

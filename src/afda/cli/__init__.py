@@ -76,7 +76,7 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except Misused as error:
         place = error.ctx.command_path if error.ctx is not None else "afda"
-        fail(2, f"{error.format_message().rstrip('.')}; see {place} --help.")
+        fail(2, f"{error.format_message().rstrip('.?')}; see {place} --help.")
     except UserError as error:
         fail(2, error)
     except RunFailed as error:

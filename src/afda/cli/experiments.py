@@ -41,7 +41,7 @@ def demo(
     steps: Annotated[int | None, typer.Option(help="updates per run; by default the recipe's", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Supervised-only beside AFDA on the embedded digits, in less than two minutes."""
+    """Supervised-only beside AFDA on the digits, in two minutes."""
     from afda.demo import demonstrate, show
 
     result = demonstrate(out, seeds, labels, steps)
@@ -71,7 +71,10 @@ def reproduce(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """A table or figure of the paper as a sweep that can be cut off and continued: ours beside the paper's."""
+    """A table or figure of the paper, ours beside the paper's.
+
+    It is a sweep that can be cut off and continued.
+    """
     from afda import display
     from afda.errors import unknown
     from afda.reproduce import PROFILES, cells, file_name, planned, remarks, table, written
@@ -205,7 +208,10 @@ def bench(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """This machine's speed against its own limit: training steps, prediction, decoding, MMD^2 and starting."""
+    """This machine's speed against its own limit.
+
+    Training steps, prediction, decoding, MMD^2 and starting.
+    """
     from afda import display
     from afda.bench import tasks
 

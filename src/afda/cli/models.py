@@ -31,7 +31,7 @@ def evaluate(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """The error of a trained model on its sealed test set, or on other labelled data."""
+    """The error of a trained model on its test set or other data."""
     from afda import display
     from afda.evaluate import evaluated
 
@@ -54,7 +54,10 @@ def predict(
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """The class of every image, its confidence and all probabilities, and whether it is unlike the training images."""
+    """The class of every image, with all probabilities.
+
+    Also its confidence, and whether it is unlike the training images.
+    """
     from collections import Counter
 
     from afda import display, predict
@@ -118,7 +121,10 @@ def report(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """One page about finished runs: errors, curves, a map of the features, mistakes, and what to label next."""
+    """One page about finished runs, to explore.
+
+    Errors, curves, a map of the features, mistakes, and what to label next.
+    """
     from afda import display
     from afda.findings import report as write
 
@@ -137,7 +143,10 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A trained model as an ONNX file: raw images in, probabilities and features out."""
+    """A trained model as an ONNX file.
+
+    Raw images in, probabilities and features out.
+    """
     from afda import display
     from afda.export import exported
 

@@ -144,6 +144,8 @@ def train(
         stop=stop,
         follow=follow,
     )
+    if begun is not None and begun.finished and not quiet:
+        display.err.print(f"{path} was finished already.", highlight=False)
     with workers.joined(place, machine.device, again):
         trained(made, out=path)
         if compared:
@@ -206,7 +208,10 @@ def check(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look before training: what is there, what is wrong, how long it will take. Exit code 2 if it cannot work."""
+    """Look before training: what is there, and what is wrong.
+
+    Also how long it will take. Exit code 2 if it cannot work.
+    """
     from afda import check as look
     from afda import display
 

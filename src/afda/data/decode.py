@@ -82,6 +82,8 @@ def opened(path: Path) -> Image.Image:
         image = Image.open(path, formats=formats())
     except Unreadable:
         raise
+    except FileNotFoundError:
+        raise Unreadable("there is no such file") from None
     except UnidentifiedImageError:
         raise Unreadable("not an image") from None
     except Image.DecompressionBombError:

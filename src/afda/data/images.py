@@ -22,6 +22,8 @@ class Images:
     y: Tensor
     paths: tuple[str, ...] | None = None
     """The file of each, relative to the data's folder, if each has one."""
+    rows: np.ndarray | None = None
+    """Where each stands in its source, if they are not simply its first."""
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -37,11 +39,15 @@ class Images:
 
     def __getitem__(self, index: Tensor) -> "Images":
         paths = None if self.paths is None else tuple(np.array(self.paths, dtype=object)[index.numpy()])
-        return Images(self.x[index], self.y[index], paths)
+        return Images(self.x[index], self.y[index], paths, self.source_rows[index.numpy()])
+
+    @property
+    def source_rows(self) -> np.ndarray:
+        return np.arange(len(self)) if self.rows is None else self.rows
 
     def name(self, row: int) -> str:
-        """What to call an image: its file, or its number."""
-        return self.paths[row] if self.paths is not None else f"image {row}"
+        """What to call an image: its file, or its number in its source."""
+        return self.paths[row] if self.paths is not None else f"image {self.source_rows[row]}"
 
 
 class Preparation(Value):
@@ -71,8 +77,6 @@ class DataSet:
     """Whether the labelled subset is usually drawn with equally many images per class."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each source file: the fingerprint of the data."""
-    rows: np.ndarray | None = None
-    """Where each training image stands in its source, if the training images are not simply its first."""
     source: str = ""
     """What `load` was given: a name, or the absolute path of a user's file."""
     more_labels: tuple[str, ...] = ()
@@ -81,10 +85,6 @@ class DataSet:
     """What the user should know about these files, one sentence each."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that are not used, each with the reason."""
-
-    def name_of(self, row: int) -> str:
-        """What to call a training image: its file, or its number in its source."""
-        return self.train.name(row) if self.rows is None else f"image {self.rows[row]}"
 
     def __post_init__(self) -> None:
         for part in (self.train, self.val, self.test):

@@ -143,7 +143,7 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
     """The data set with labels from a table that was filled in: columns `label` and `path` (or `row`)."""
     paths = data.train.paths
     key = "path" if paths is not None else "row"
-    known = paths if paths is not None else map(str, range(len(data.train)) if data.rows is None else data.rows)
+    known = paths if paths is not None else map(str, data.train.source_rows)
     row_of = {name: i for i, name in enumerate(known)}
     y, count = data.train.y.clone(), 0
     for line, row in enumerate(rows_of(path, (key, "label")), start=2):
@@ -162,7 +162,7 @@ def with_more_labels(data: DataSet, path: Path) -> DataSet:
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return replace(
         data,
-        train=Images(data.train.x, y, paths),
+        train=replace(data.train, y=y),
         files={**data.files, path.name: content},
         notes=(*data.notes, f"{count} labels were added from {path.name}."),
         more_labels=(*data.more_labels, str(path.absolute())),

@@ -78,7 +78,9 @@ def finished_runs(paths: Sequence[Path]) -> list[Finished]:
         if not path.is_dir():
             raise UserError(f"There is no directory {path}; give the directory of a finished run.")
         if (path / "recipe.json").exists() and not run.finished:
-            raise UserError(f"The run in {path} is not finished; continue it with --resume.")
+            raise UserError(
+                f"The run in {path} is not finished; continue it with: afda train DATA --out {path} --resume."
+            )
         result = run.result()
         found.setdefault(path.resolve(), Finished(run, run.recipe(), result, run.read_json("environment.json")))
     return list(found.values())

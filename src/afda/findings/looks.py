@@ -95,7 +95,7 @@ def the_map(seen: Seen, one: Finished, pictures: Pictures) -> dict[str, Any] | N
         "unlabelled": one.result.get("unlabelled"),
         "pictures": pictures.of(one.data, "train", seen.rows.tolist()),
         "sheet": pictures.which(one.data),
-        "names": [one.data.name_of(row) for row in seen.rows],
+        "names": [one.data.train.name(row) for row in seen.rows],
     }
 
 
@@ -118,8 +118,7 @@ def mistakes(one: Finished, pictures: Pictures) -> dict[str, Any] | None:
     if one.part == "test":
         shown = pictures.of(one.data, "test", surest.tolist())
     elif len(held_out):
-        rows = held_out[surest.numpy()].tolist()
-        shown, names = pictures.of(one.data, "train", rows), [one.data.name_of(row) for row in rows]
+        shown = pictures.of(one.data, "train", held_out[surest.numpy()].tolist())
     else:
         shown = pictures.of(one.data, "val", surest.tolist())
     return {

@@ -156,7 +156,10 @@ def command(one: Finished) -> str:
     shape: list[int] = environment.get("shape") or []
     if len(shape) == 3 and shape[1] == shape[2] and one.data is not None and one.data.train.paths is not None:
         more += ["--size", str(shape[1])]
-    if environment.get("no_test"):
-        more.append("--no-test")
+    more += [
+        option for option, said in (("--no-test", "no_test"), ("--snapshots", "snapshots")) if environment.get(said)
+    ]
+    if environment.get("baseline") is False:
+        more.append("--no-baseline")
     recipe = str(one.run.path / "recipe.json")
     return shlex.join(["afda", "train", str(environment.get("source")), "--recipe", recipe, "--out", "again", *more])

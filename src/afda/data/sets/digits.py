@@ -28,7 +28,6 @@ class Digits(Source):
             classes=tuple("0123456789"),
             train=images[order[TEST_SIZE:]],
             test=images[order[:TEST_SIZE]],
-            rows=order[TEST_SIZE:].numpy(),
             preparation=Preparation(normalise="centre", shift=1, flip=False),
             balanced=True,
             files={"sklearn.datasets.load_digits": hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()},
