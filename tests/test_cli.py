@@ -161,6 +161,7 @@ def test_resume_of_a_finished_run_prints_its_result(afda, finished):
     code, text, _ = afda(*arguments, "--resume")
     assert code == 0
     assert f"{json.loads(done.stdout)['test_error']:.2f} %" in text
+    assert "The run was finished already" in text
 
 
 def test_overwrite(afda, finished, few, tmp_path):

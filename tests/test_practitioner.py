@@ -125,7 +125,7 @@ def test_predict_says_what_is_wrong(place, run):
         (("predict", "run", "absent"), "no file or folder"),
         (("predict", "run", "images", "-o", "x.doc"), ".csv, .parquet, .jsonl"),
         (("predict", "images", "images", "-o", "x.csv"), "model.json"),
-        (("predict", "run", "images", "-o", "run/model.json/x.csv"), "run/model.json cannot be written"),
+        (("predict", "run", "images", "-o", "run/model.json/x.csv"), "run/model.json is a file, not a folder"),
     ):
         assert said in afda(place, *arguments, code=2).stderr
         assert not (place / "x.csv").exists()

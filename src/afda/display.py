@@ -231,12 +231,12 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     return table
 
 
-def trained(result: dict[str, Any], title: str) -> None:
+def trained(result: dict[str, Any], title: str, before: bool = False) -> None:
     """What `afda train` has to say at its end."""
     out.print(result_table(result, title))
     if "verdict" in result:
         out.print(result["verdict"], highlight=False)
-    out.print(f"The run is in {result['run']}.", highlight=False)
+    out.print(f"The run {'was finished already, ' if before else 'is '}in {result['run']}.", highlight=False)
 
 
 def evaluation_table(result: dict[str, Any]) -> Table:

@@ -144,8 +144,7 @@ def train(
         stop=stop,
         follow=follow,
     )
-    if begun is not None and begun.finished and not quiet:
-        display.err.print(f"{path} was finished already.", highlight=False)
+    finished = begun is not None and begun.finished
     with workers.joined(place, machine.device, again):
         trained(made, out=path)
         if compared:
@@ -153,7 +152,7 @@ def train(
     if place.rank == 0:
         result = outcome(path, compared, machine)
         if as_json or not quiet:
-            print_json(result) if as_json else display.trained(result, f"{images.name}, {made.title}")
+            print_json(result) if as_json else display.trained(result, f"{images.name}, {made.title}", finished)
 
 
 def outcome(path: Path, compared: bool, machine: Any) -> dict[str, Any]:
