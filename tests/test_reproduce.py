@@ -232,7 +232,7 @@ def test_labels_that_there_are_not_are_refused_before_anything_begins(tmp_path):
             planned("table-5", cells("table-5", labels=labels, on_digits=True), tmp_path, "cpu", 1)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot be written \(Not a directory\); choose another --out"):
+    with pytest.raises(UserError, match="is a file, not a folder; choose another --out"):
         planned("digits", cells("digits"), tmp_path / "file" / "below", "cpu", 1)
 
 
