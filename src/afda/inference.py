@@ -66,21 +66,23 @@ class Familiar(nn.Module):
         predicted = result.logits.argmax(dim=1)
         halves = torch.arange(n) % 2 == 0
         distances = [
-            cls.fitted(result.features[half], predicted[half])(result.features[~half]) for half in (halves, ~halves)
+            cls.fitted(result.features[half], predicted[half], n)(result.features[~half]) for half in (halves, ~halves)
         ]
-        made = cls.fitted(result.features, predicted)
+        made = cls.fitted(result.features, predicted, n)
         made.limit = torch.cat(distances).sort().values[min(n - 1, int((1 - share) * n))]
         return made
 
     @classmethod
-    def fitted(cls, features: Tensor, predicted: Tensor) -> "Familiar":
+    def fitted(cls, features: Tensor, predicted: Tensor, n: int) -> "Familiar":
+        """The fit to these rows, or to some of `n` rows."""
         features = features.double()
         classes, of_row = torch.unique(predicted, return_inverse=True)
         means = torch.stack([features[predicted == k].mean(dim=0) for k in classes])
         centred = features - means[of_row]
         covariance = centred.T @ centred / len(centred)
         # Some of the mean variance keeps directions in which nothing varies, or too few rows say how, from dominating.
-        ridge = (1e-3 + len(covariance) / len(features)) * covariance.diagonal().mean().clamp_min(1e-12)
+        # As much for a half of the rows as for all, or their distances could not be compared.
+        ridge = (1e-3 + len(covariance) / n) * covariance.diagonal().mean().clamp_min(1e-12)
         values, vectors = torch.linalg.eigh(covariance + ridge * torch.eye(len(covariance), dtype=torch.float64))
         return cls(means, vectors * values.rsqrt(), torch.zeros(()))
 
