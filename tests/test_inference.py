@@ -19,10 +19,10 @@ def outputs(count, features, decay, seed):
 
 @pytest.mark.parametrize(("count", "features"), [(300, 128), (1725, 64), (5000, 128)])
 @pytest.mark.parametrize("decay", [0, 4, 8])
-def test_one_in_a_hundred_is_unlike_the_others(count, features, decay):
+def test_three_in_a_hundred_are_unlike_the_others(count, features, decay):
     familiar = Familiar.of(outputs(count, features, decay, seed=0))
     of_the_same_kind = outputs(5000, features, decay, seed=1).features
-    assert familiar.unlike(of_the_same_kind).float().mean() <= 0.012
+    assert familiar.unlike(of_the_same_kind).float().mean() <= 0.035
     assert familiar.unlike(4 * torch.randn(500, features)).all()
 
 

@@ -57,17 +57,18 @@ class Familiar(nn.Module):
         self.register_buffer("limit", limit.float())
 
     @classmethod
-    def of(cls, result: Output, share: float = 0.01) -> "Familiar | None":
+    def of(cls, result: Output, share: float = 0.03) -> "Familiar | None":
         """Fitted to the outputs for training images. `limit` is the distance that `share` of them exceed, each measured
-        by a fit to the other half of them, for a fit makes its own images look near; None if there are too few."""
+        by a fit to others of them, for a fit makes its own images look near; None if there are too few."""
         n, d = result.features.shape
         if n < max(FEWEST, 2 * d):
             return None
         predicted = result.logits.argmax(dim=1)
-        halves = torch.arange(n) % 2 == 0
-        distances = [
-            cls.fitted(result.features[half], predicted[half], n)(result.features[~half]) for half in (halves, ~halves)
-        ]
+        distances = []
+        for fold in range(FOLDS):
+            others = torch.arange(n) % FOLDS != fold
+            made = cls.fitted(result.features[others], predicted[others], n)
+            distances.append(made(result.features[~others]))
         made = cls.fitted(result.features, predicted, n)
         made.limit = torch.cat(distances).sort().values[min(n - 1, int((1 - share) * n))]
         return made
@@ -81,7 +82,7 @@ class Familiar(nn.Module):
         centred = features - means[of_row]
         covariance = centred.T @ centred / len(centred)
         # Some of the mean variance keeps directions in which nothing varies, or too few rows say how, from dominating.
-        # As much for a half of the rows as for all, or their distances could not be compared.
+        # As much for some of the rows as for all, or their distances could not be compared.
         ridge = (1e-3 + len(covariance) / n) * covariance.diagonal().mean().clamp_min(1e-12)
         values, vectors = torch.linalg.eigh(covariance + ridge * torch.eye(len(covariance), dtype=torch.float64))
         return cls(means, vectors * values.rsqrt(), torch.zeros(()))
@@ -96,6 +97,7 @@ class Familiar(nn.Module):
 
 
 FUSE: dict[type, Any] = {nn.Conv2d: fuse_conv_bn_eval, nn.Linear: fuse_linear_bn_eval}
+FOLDS = 10
 FEWEST = 100
 """Training images that it takes to say what is familiar, or twice the number of features if that is more."""
 
