@@ -97,6 +97,9 @@ class Job:
     process: Process | None = None
     found_finished: bool = False
     """Whether it was done before its turn came."""
+    began: float = 0.0
+    took: float = 0.0
+    """When its process was started, and how long it lived."""
 
     def __post_init__(self) -> None:
         if self.run.finished:
@@ -106,8 +109,8 @@ class Job:
 
     @cached_property
     def seconds(self) -> float:
-        """How long the finished run took."""
-        return self.run.result()["seconds"]
+        """How long the finished run took, with what its process did before and after training."""
+        return max(self.took, self.run.result()["seconds"])
 
     @property
     def latest(self) -> dict[str, Any]:
@@ -129,12 +132,13 @@ class Job:
         except UserError as error:
             self.state, self.problem = "failed", str(error)
             return
-        self.state = "running"
+        self.state, self.began = "running", time.monotonic()
 
     def look(self) -> None:
         """Notice that the process has ended."""
         if self.process is not None and self.process.poll() is not None:
             _, complaint = self.process.communicate()
+            self.took = time.monotonic() - self.began
             last = (complaint.strip().splitlines() or [f"exit code {self.process.returncode}"])[-1]
             if self.process.returncode == 0 and self.run.finished:
                 self.state = "done"
