@@ -50,9 +50,9 @@ def refusals_explained(path: Path) -> Iterator[None]:
 
 def check_writable(folder: Path) -> None:
     """Make a folder to write results to; one that cannot be made or written to is found now, not after hours."""
-    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if there.exists() and not there.is_dir():
-        raise UserError(f"{there} is a file, not a folder; choose another --out.")
     with refusals_explained(folder):
+        there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        if there.exists() and not there.is_dir():
+            raise UserError(f"{there} is a file, not a folder; choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -67,8 +67,8 @@ class Familiar(nn.Module):
         distances = []
         for fold in range(FOLDS):
             others = torch.arange(n) % FOLDS != fold
-            made = cls.fitted(result.features[others], predicted[others], n)
-            distances.append(made(result.features[~others]))
+            of_others = cls.fitted(result.features[others], predicted[others], n)
+            distances.append(of_others(result.features[~others]))
         made = cls.fitted(result.features, predicted, n)
         made.limit = torch.cat(distances).sort().values[min(n - 1, int((1 - share) * n))]
         return made
