@@ -82,6 +82,7 @@ def test_names(monkeypatch):
     assert {"mmd", "help_seconds", "first_step_seconds", "predict_efficiency", "decode_efficiency"} <= found
     assert set(tasks(CPU, "step_efficiency/cpu/pi")) == {"step_efficiency/cpu/pi-model"}
     assert set(tasks(CPU, "alignment_price/cpu/pi-model")) == {"step_efficiency/cpu/pi-model"}
+    assert set(tasks(CPU, "alignment_price/cpu/vat+entropy")) == {"step_efficiency/cpu/vat+entropy"}
     assert set(tasks(CPU, "mmd_ratio")) == {"mmd"}
     monkeypatch.setattr(bench_steps, "SETTINGS", {k: v for k, v in SETTINGS.items() if "compiled" not in k})
     rows = list(tasks(CPU, "precision_gain/cpu")["precision_gain/cpu"]())

@@ -21,26 +21,34 @@ COLUMNS = {"figure-1": 2, "figure-4": 4, "figure-6": 5, "figure-7": 4}
 
 def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int, called: str) -> list[Path]:
     """Write a figure from the runs that are finished. t-SNE shows the first seed; captions average over all."""
+    check_drawable(name, chosen, folder, profile)
     finished = [cell for cell in chosen if cell.run(folder, profile, 0).finished]
-    if not finished:
-        raise UserError(f"No run of {name} is finished yet, so there is nothing to draw.")
     if name == "figure-2":
-        made = figures.labels_figure(by_labels(finished, folder, profile, seeds))
+        made = figures.labels_figure(by_labels(chosen, folder, profile, seeds))
     elif name == "figure-5":
         run = finished[0].run(folder, profile, 0)
-        curve = run.result().get("test_curve")
-        if not curve:
-            raise UserError(f"{run.path} kept no models on its way to test; with another --out it is run anew.")
-        accuracy = {int(step): 100 - error for step, error in curve.items()}
+        accuracy = {int(step): 100 - error for step, error in run.result()["test_curve"].items()}
         made = figures.bound_figure(run.log(), accuracy, "test accuracy")
     else:
-        panels = [panel(cell, folder, profile, seeds) for cell in ordered(finished)]
+        panels = [panel(cell, folder, profile, seeds) if cell in finished else None for cell in ordered(chosen)]
         note = "Labelled images have a black border. Points are of seed 0"
         counts = {len(measured(cell, folder, profile, seeds)["mmd2_x1e3"]) for cell in finished}
         over = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
         note += f", error and MMD² are means over {over} seeds." if over != "1" else "."
         made = figures.embeddings_figure(panels, COLUMNS[name], note)
     return figures.save(made, folder / profile / "figures" / called)
+
+
+def check_drawable(name: str, chosen: list[Cell], folder: Path, profile: str) -> None:
+    """Refuse a figure that finished runs lack something for, such as those of a repository without weights."""
+    for run in (cell.run(folder, profile, 0) for cell in chosen):
+        lacks = ""
+        if run.finished and name in COLUMNS and not (run.path / "model.safetensors").exists():
+            lacks = "model.safetensors, so its features cannot be drawn"
+        elif run.finished and name == "figure-5" and not run.result().get("test_curve"):
+            lacks = "test errors of its course, which is what is drawn"
+        if lacks:
+            raise UserError(f"{run.path} has no {lacks}; with another --out the runs are made anew.")
 
 
 def ordered(chosen: list[Cell]) -> list[Cell]:
@@ -52,18 +60,14 @@ def by_labels(chosen: list[Cell], folder: Path, profile: str, seeds: int) -> dic
     series: dict[str, Any] = {}
     for cell in chosen:
         by_seed = measured(cell, folder, profile, seeds).values()
-        series.setdefault(cell.data, {})[cell.labels] = tuple(list(values.values()) for values in by_seed)
+        if all(by_seed):
+            series.setdefault(cell.data, {})[cell.labels] = tuple(list(values.values()) for values in by_seed)
     return series
 
 
 def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     """t-SNE of a run's labelled images and up to 5,000 unlabelled ones."""
     run = cell.run(folder, profile, 0)
-    if not (run.path / "model.safetensors").exists():
-        raise UserError(
-            f"{run.path} has no model.safetensors, so its features cannot be drawn; "
-            "with another --out the cells are run anew."
-        )
     data, machine = load(cell.data), runtime()
     model, _ = load_model(run.path)
     machine.place(model)

@@ -41,6 +41,19 @@ class Cell:
             [f"seed={seed}", *settings]
         )
 
+    @property
+    def net(self) -> str:
+        """What the paper calls the net."""
+        if self.recipe == "wide-resnet":
+            return "WRN-28-2"
+        return "ShakeShake26-2x96d" if (self.data, self.recipe) == ("cifar10", "headline") else "ConvLarge"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """More of the command line of `afda train`: figure-5 draws how this cell's test error went, so whichever table
+        or figure begins it keeps what it takes."""
+        return ("--snapshots",) if (self.method, self.align) == ("vat+entropy", "adversarial") else ()
+
     def run(self, folder: Path, profile: str, seed: int) -> Run:
         title = self.method if self.align == "none" else f"{self.method}-{self.align}"
         return Run(folder / profile / f"{self.data}-{self.recipe}" / f"{title}-{self.labels}-seed{seed}")
@@ -140,8 +153,7 @@ def planned(
             todo.append((cell, cell.made(sets[cell.data], profile, seed, settings)))
             todo[-1][1].split_of(sets[cell.data])  # labels that there are not are refused before anything begins
     check_writable(folder)
-    options = ("--snapshots",) if name == "figure-5" else ()
-    return [Job(made, cell.run(folder, profile, made.seed), cell.data, options) for cell, made in todo]
+    return [Job(made, cell.run(folder, profile, made.seed), cell.data, cell.options) for cell, made in todo]
 
 
 def statistic(by_seed: dict[int, float]) -> dict[str, Any] | None:
@@ -166,18 +178,22 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
     """A row per operating point, method and measure: ours and the paper's, plain and aligned, and both gains.
 
     A gain of ours is the mean over the seeds that both ways have: they share their labelled images. Cells that were not
-    run are None.
+    chosen or not run are None.
     """
     code = paper.TABLES.get(name, "")
     points = dict.fromkeys((cell.data, cell.recipe, cell.labels, cell.method) for cell in chosen)
     rows: list[dict[str, Any]] = []
     for data, recipe, labels, method in points:
-        ours = {
-            a: measured(Cell(data, method, a, labels, recipe), folder, profile, seeds) for a in ("none", "adversarial")
-        }
+        pair = [Cell(data, method, align, labels, recipe) for align in ("none", "adversarial")]
+        ours = [measured(cell, folder, profile, seeds if cell in chosen else 0) for cell in pair]
         for metric in ("test_error_pct", "mmd2_x1e3"):
-            theirs = {a: paper.printed(data, method, a != "none", labels, metric, code) for a in ours}
-            plain, aligned = (ours[a][metric] for a in ours)
+            theirs = [
+                paper.printed(data, cell.net, method, cell.align != "none", labels, metric, code)
+                if cell in chosen
+                else None
+                for cell in pair
+            ]
+            plain, aligned = (of_cell[metric] for of_cell in ours)
             common = [seed for seed in plain if seed in aligned]
             gains = [plain[seed] - aligned[seed] for seed in common]
             rows.append(
@@ -194,17 +210,14 @@ def table(name: str, chosen: list[Cell], folder: Path, profile: str, seeds: int)
                     "pairs": len(gains),
                     "pairs_lower": sum(gain > 0 for gain in gains),
                     "pairs_equal": sum(gain == 0 for gain in gains),
-                    "paper_plain": theirs["none"] and {"mean": theirs["none"].mean, "std": theirs["none"].std},
-                    "paper_aligned": theirs["adversarial"]
-                    and {"mean": theirs["adversarial"].mean, "std": theirs["adversarial"].std},
-                    "paper_gain": paper_gain(theirs["none"], theirs["adversarial"]),
+                    "paper_plain": theirs[0] and {"mean": theirs[0].mean, "std": theirs[0].std},
+                    "paper_aligned": theirs[1] and {"mean": theirs[1].mean, "std": theirs[1].std},
+                    "paper_gain": paper_gain(*theirs),
                 }
             )
             both = rows[-1]["gain"], rows[-1]["paper_gain"]
-            rows[-1]["signs_agree"] = None if None in both else (both[0] > 0) == (both[1] > 0)
-            runs = [
-                Cell(data, method, a, labels, recipe).run(folder, profile, seed) for a in ours for seed in common[:1]
-            ]
+            rows[-1]["signs_agree"] = (both[0] > 0) == (both[1] > 0) if all(both) else None
+            runs = [cell.run(folder, profile, seed) for cell in pair for seed in common[:1]]
             rows[-1]["also_differ"] = unlike(*(run.recipe() for run in runs)) if runs else []
     return rows + (literature(name, chosen, rows[0]) if code in paper.OURS else [])
 
@@ -234,9 +247,11 @@ def unlike(plain: Recipe, aligned: Recipe) -> list[str]:
 
 def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job], settings: Sequence[str] = ()) -> str:
     """What must be known of a table to read it."""
-    digits = name != "digits" and {row["data"] for row in rows} == {"digits"}
-    text = f"As {name} ({EXPERIMENTS[name][0]}), but on the embedded digits" if digits else EXPERIMENTS[name][0]
-    text += f", {', '.join([f'{profile} profile', *settings])}: mean ± sample standard deviation (number of runs)."
+    digits = {row["data"] for row in rows} == {"digits"}
+    in_place = digits and name != "digits"
+    text = f"As {name} ({EXPERIMENTS[name][0]}), but on the embedded digits" if in_place else EXPERIMENTS[name][0]
+    how = [*settings] if digits else [f"{profile} profile", *settings]  # the digits have one way only
+    text = ", ".join([text, *how]) + ": mean ± sample standard deviation (number of runs)."
     done = sum(job.state == "done" for job in todo)
     if done < len(todo):
         text += f" Unfinished: {done} of {len(todo)} runs."
@@ -245,21 +260,23 @@ def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job]
     differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
     for (method, data), paths in differing.items():
         text += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(paths)}."
-    if not digits and (wrong := len(paper.misprints(name))):
-        text += f" {wrong} numbers that the paper misprints there are listed in docs/faithfulness.md."
-    return text + (" Shortened runs of narrow nets; the paper's are full." if profile == "cpu" else "")
+    shown = {(name, row["data"], row["method"], row["labels"]) for row in rows}
+    for wrong in paper.misprints():
+        if (wrong.table, wrong.data, wrong.method, wrong.labels) in shown:
+            text += f" A misprint of the paper: {wrong}"
+    return text + (" Shortened runs of narrow nets; the paper's are full." if profile == "cpu" and not digits else "")
 
 
 def written(
     rows: list[dict[str, Any]], place: Path, called: str, about: str, command: str, figure: Path | None = None
 ) -> list[Path]:
     """Write the table as Markdown, CSV, LaTeX and a page that shows the figure too, with the command that made it."""
-    picture = figure.read_bytes() if figure is not None and figure.exists() else None
+    picture = tables.image(figure.read_bytes(), called) if figure is not None and figure.exists() else ""
     texts = {
         "md": f"# {called}\n\n{about} Made by `{command}`.\n\n{tables.markdown(rows)}",
         "csv": tables.as_csv(rows),
         "tex": f"% {about} Made by: {command}\n{tables.latex(rows)}",
-        "html": tables.page(called, f"{about} Made by: {command}", rows, picture),
+        "html": tables.page(called, f"{about} Made by: {command}", tables.lines(rows), picture),
     }
     check_writable(place)
     for ending, text in texts.items():
@@ -267,6 +284,8 @@ def written(
     return [place / f"{called}.{ending}" for ending in texts]
 
 
-def paper_gain(plain: Any, aligned: Any) -> float | None:
-    """How much alignment lowers a measure by the paper's means."""
-    return None if plain is None or aligned is None else plain.mean - aligned.mean
+def paper_gain(plain: paper.Number | None, aligned: paper.Number | None) -> float | None:
+    """How much alignment lowers a measure by the paper's means, if both are of its own runs."""
+    if plain is None or aligned is None or plain.quoted:
+        return None
+    return plain.mean - aligned.mean

@@ -107,6 +107,11 @@ class Job:
                 raise UserError(f"{self.run.path} is a run of another recipe ({changed}); choose another --out.")
             self.state, self.found_finished = "done", True
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Runs of one kind take about as long per update."""
+        return self.data, self.recipe.title
+
     @cached_property
     def seconds(self) -> float:
         """How long the finished run took, with what its process did before and after training."""
@@ -156,27 +161,28 @@ class Job:
 
 
 def seconds_left(todo: list[Job]) -> float | None:
-    """How long a sweep will go on, by the runs of the same method that are done or under way; None while unknown."""
-    whole: dict[str, list[float]] = {}
+    """How long a sweep will go on, by what an update takes in runs of the same method and data that are done or under
+    way; None while unknown."""
+    updates: dict[tuple[str, str], list[float]] = {}
     left = 0.0
     running = [job for job in todo if job.state == "running"]
     for job in todo:
         if job.state == "done":
-            whole.setdefault(job.recipe.title, []).append(job.seconds)
+            updates.setdefault(job.kind, []).append(job.seconds / job.recipe.steps)
     unknown = [job for job in todo if job.state == "waiting"]
     for job in running:
         line = job.latest
         if not (line["step"] and "seconds" in line):
             unknown.append(job)
         else:
-            estimate = line["seconds"] * job.recipe.steps / line["step"]
-            whole.setdefault(job.recipe.title, []).append(estimate)
-            left += estimate - line["seconds"]
-    if not whole:
+            update = line["seconds"] / line["step"]
+            updates.setdefault(job.kind, []).append(update)
+            left += update * (job.recipe.steps - line["step"])
+    if not updates:
         return None
-    means = {title: sum(times) / len(times) for title, times in whole.items()}
+    means = {kind: sum(times) / len(times) for kind, times in updates.items()}
     typical = sum(means.values()) / len(means)
-    left += sum(means.get(job.recipe.title, typical) for job in unknown)
+    left += sum(means.get(job.kind, typical) * job.recipe.steps for job in unknown)
     return left / max(1, len(running))
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import html
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from afda.data.split import MOST_VALIDATION
 from afda.disk import check_writable, refusals_explained, write_whole
 from afda.errors import RunFailed, UserError
 from afda.recipe import Recipe
-from afda.report import figures
+from afda.report import figures, tables
 from afda.runs import Run, differences
 from afda.strict_json import parsed
 from afda.sweep import HERE, Job, Machines
@@ -256,26 +255,12 @@ def doubt(points: list[tuple[dict[str, float], float]], data: DataSet, recipe: R
 
 def page(points: list[tuple[dict[str, float], float]], recipe: Recipe, folder: Path, caution: str) -> Path:
     """A page with a plot of the trials against each setting, and a table of them."""
-    figure = figures.trials_figure(points)
-    svg = figures.as_svg(figure)
-    head = "".join(f"<th>{html.escape(path)}</th>" for path in points[0][0])
-    body = "".join(f"<tr>{''.join(cells(point, error))}</tr>" for point, error in points)
-    title = html.escape(f"{recipe.data}, {recipe.title}, {recipe.labels} labels")
-    text = (
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>Tuning: {title}</title>"
-        "<style>body{font:15px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse}td,th{padding:.2rem .8rem;border-bottom:1px solid #ccc;text-align:right}"
-        f"svg{{max-width:100%;height:auto}}</style><h1>{title}</h1>"
-        f"<p>Validation error of {len(points)} points of the grid, the best first. "
-        f"{html.escape(caution)} The test set was not opened.</p>"
-        f"{svg}<table><tr>{head}<th>validation error %</th></tr>{body}</table></html>\n"
+    title = f"Tuning: {recipe.data}, {recipe.title}, {recipe.labels} labels"
+    about = (
+        f"Validation error of {len(points)} points of the grid, the best first. {caution} The test set was not opened."
     )
-    write_whole(folder / "trials.html", text.encode())
+    header = [*points[0][0], "validation error %"]
+    body = [[*(f"{value:g}" for value in point.values()), f"{error:.2f}"] for point, error in points]
+    picture = figures.as_svg(figures.trials_figure(points))
+    write_whole(folder / "trials.html", tables.page(title, about, [header, *body], picture, words=0).encode())
     return folder / "trials.html"
-
-
-def cells(point: dict[str, float], error: float) -> Iterator[str]:
-    for value in point.values():
-        yield f"<td>{value:g}</td>"
-    yield f"<td>{error:.2f}</td>"

@@ -85,7 +85,7 @@ def test_names_in_the_pages_of_searches_and_tables(chromium, tmp_path):
     row |= {"pairs": 0, "pairs_lower": 0, "pairs_equal": 0}
     row |= dict.fromkeys(("plain", "aligned", "paper_plain", "paper_aligned", "signs_agree"))
     path = tmp_path / "table.html"
-    path.write_text(tables.page(odd, f"Made by: {odd}", [row], None), encoding="utf-8")
+    path.write_text(tables.page(odd, f"Made by: {odd}", tables.lines([row])), encoding="utf-8")
     assert plain_page(chromium, path).count(odd) == 3
 
 

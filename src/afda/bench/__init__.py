@@ -22,7 +22,9 @@ def tasks(runtime: Runtime, only: str = "") -> dict[str, Task]:
         **dict(steps.tasks(runtime)),
     }
     asked = only.replace("alignment_price", "step_efficiency")  # which are measured together
-    chosen = {name: task for name, task in found.items() if name.startswith(asked) or asked.startswith(name)}
+    chosen = {name: task for name, task in found.items() if name.startswith(asked) or asked.startswith(name + "/")}
+    if asked.startswith("mmd_"):
+        chosen = {"mmd": found["mmd"]}
     if not chosen:
         raise UserError(f"Nothing that is measured begins with {only!r}; choose from: {', '.join(found)}.")
     return chosen

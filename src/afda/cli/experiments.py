@@ -51,7 +51,9 @@ def demo(
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help="table-1 to table-7, figure-1, -2, -4 to -7, or digits")],
     profile: Annotated[str, typer.Option(help="paper: full length, for a GPU; cpu: narrow and short")] = "cpu",
-    seeds: Annotated[int, typer.Option(help="labelled sets and initialisations per cell, and in the table", min=1)] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(help="labelled sets and initialisations per cell: 3, for figure-5 1", min=1)
+    ] = None,
     only: Annotated[str, typer.Option(help="some cells, such as method=vat,align=none,labels=250")] = "",
     labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
     on_digits: Annotated[
@@ -89,8 +91,13 @@ def reproduce(
         raise unknown("profile", profile, PROFILES)
     if settings:  # runs that differ from the profile's have a folder of their own
         out = out / ",".join(sorted(settings)).replace(os.sep, "_")
+    seeds = seeds or (1 if name == "figure-5" else 3)
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
+    if name.startswith("figure"):
+        from afda.illustrate import check_drawable, illustrated
+
+        check_drawable(name, chosen, out, profile)
     called, by = file_name(name, only, labels, on_digits), shlex.join(["afda", *sys.argv[1:]])
     place, picture, paths = out / profile / "tables", out / profile / "figures" / f"{called}.png", []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
@@ -104,8 +111,6 @@ def reproduce(
                 paths = written(rows, place, called, about, by, picture)
     failed = [job for job in jobs if job.state == "failed"]
     if name.startswith("figure") and any(job.state == "done" and not job.recipe.seed for job in jobs):
-        from afda.illustrate import illustrated
-
         drawn = illustrated(name, chosen, out, profile, seeds, called)
         paths = written(rows, place, called, about, by, picture) + drawn
     if as_json:

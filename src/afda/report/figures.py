@@ -1,6 +1,7 @@
 """The paper's figures in its style, as SVG, PDF and PNG."""
 
 import io
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,15 +54,16 @@ def draw_embedding(axes: Any, points: np.ndarray, y: np.ndarray, labelled: np.nd
     axes.set_xlabel(caption)
 
 
-def embeddings_figure(panels: Sequence[dict[str, Any]], columns: int, note: str) -> Any:
-    """t-SNE panels, each a mapping with title, points, y, labelled and caption (error and MMD^2)."""
+def embeddings_figure(panels: Sequence[dict[str, Any] | None], columns: int, note: str) -> Any:
+    """t-SNE panels, each a mapping with title, points, y, labelled and caption (error and MMD^2), or an empty place."""
     plt = pyplot()
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(2.6 * columns, 2.9 * rows + 0.3), squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    for axes, panel in zip(grid.flat, panels, strict=False):
+    for axes, panel in itertools.zip_longest(grid.flat, panels):
+        if panel is None:
+            axes.set_visible(False)
+            continue
         draw_embedding(axes, panel["points"], panel["y"], panel["labelled"], panel["caption"])
         axes.set_title(panel["title"], fontsize=9)
     figure.supxlabel(note, fontsize=8)

@@ -1,4 +1,4 @@
-"""A reproduced table as Markdown, CSV, LaTeX or a page with its figure: ours beside the paper's."""
+"""A reproduced table as Markdown, CSV or LaTeX, ours beside the paper's; and a table as a page with its picture."""
 
 import base64
 import csv
@@ -103,22 +103,24 @@ def latex(rows: list[dict[str, Any]]) -> str:
     return f"{begin}{header}\\midrule\n{''.join(body)}{end}"
 
 
-def page(title: str, about: str, rows: list[dict[str, Any]], figure: bytes | None) -> str:
-    """One HTML file that fetches nothing: the table and, if there is one, the figure (a PNG file) above it."""
+def image(png: bytes, title: str) -> str:
+    """A PNG file as an element of a page."""
+    return f'<img alt="{html.escape(title)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
 
-    def line(texts: Any, tag: str) -> str:
+
+def page(title: str, about: str, texts: list[list[str]], picture: str = "", words: int = 4) -> str:
+    """One HTML file that fetches nothing: a table, whose first line is its header and whose first columns are words,
+    and above it a picture, which is an element."""
+
+    def line(texts: list[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
 
-    picture = ""
-    if figure is not None:
-        picture = (
-            f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{base64.b64encode(figure).decode()}"></p>'
-        )
-    header, *body = lines(rows)
+    header, *body = texts
     return PAGE.format(
         title=html.escape(title),
         about=html.escape(about),
         picture=picture,
+        words=words,
         head=line(header, "th"),
         body="".join(line(texts, "td") for texts in body),
     )
@@ -133,9 +135,9 @@ PAGE = """<!doctype html>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
 div {{ overflow-x: auto; }} table {{ border-collapse: collapse; font-size: .9rem; }}
 th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right; white-space: nowrap; }}
-th:nth-child(-n+4), td:nth-child(-n+4) {{ text-align: left; }}
-img {{ max-width: 100%; background: white; }}
+th:nth-child(-n+{words}), td:nth-child(-n+{words}) {{ text-align: left; }}
+img, svg {{ max-width: 100%; height: auto; background: white; }}
 </style></head>
-<body><h1>{title}</h1><p>{about}</p>{picture}
+<body><h1>{title}</h1><p>{about}</p><p>{picture}</p>
 <div><table><thead>{head}</thead><tbody>{body}</tbody></table></div></body></html>
 """
