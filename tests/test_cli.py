@@ -10,7 +10,9 @@ import pytest
 
 from afda import __version__
 from afda.choices import names
-from afda.recipes import shelf
+from afda.listing import settings
+from afda.recipe import paths
+from afda.recipes import recipe, shelf, summaries
 from afda.reproduce import EXPERIMENTS
 from afda.runs import CHECKPOINT, Run
 
@@ -93,12 +95,23 @@ def test_list(afda):
         ("alignments", names("align")),
         ("data", names("data.sets")),
         ("recipes", list(shelf())),
+        ("settings", list(settings())),
         ("tables", list(EXPERIMENTS)),
     ):
         assert sorted(found[title]) == sorted(there)
         assert all(line and "\n" not in line for line in found[title].values())
         assert all(name in out for name in there)
         assert json.loads(afda("list", title, "--json")[1]) == {title: found[title]}
+
+
+def test_every_setting_of_every_recipe_is_listed(digits):
+    """And a setting that a later one takes back is not said to be changed."""
+    known = set(settings())
+    for name in set(shelf()) - {"own-vectors"}:
+        made = recipe(name, digits, "vat+entropy+pi-model+mean-teacher", labels=50)
+        assert {path for path in paths(made.model_dump()) if path not in ("preparation", "optimisation")} <= known
+    changes = next(changes for name, _, changes in summaries() if name == "cifar10-ablation-cpu")
+    assert [c for c in changes if "optimisation.learning_rate" in c] == ["optimisation.learning_rate=0.003"]
 
 
 # Training and what it leaves
@@ -265,7 +278,7 @@ def bad(afda, tmp_path, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["digist"], "no data set called 'digist'; did you mean 'digits'?"),
+        (["digist"], "no folder or data set called 'digist'; did you mean 'digits'?"),
         (["nothing.npz"], "There is no file or folder nothing.npz"),
         (["digits", "--method", "vatt"], "no method called 'vatt'; did you mean 'vat'?"),
         (["digits", "--method", "vat+entorpy"], "no method called 'entorpy'; did you mean 'entropy'?"),
@@ -273,7 +286,7 @@ def bad(afda, tmp_path, *arguments):
         (["digits", "--net", "conv_large"], "no net called 'conv_large'; did you mean 'conv-large'?"),
         (["digits", "--align", "adversary"], "no alignment called 'adversary'; did you mean 'adversarial'?"),
         (["digits", "--recipe", "digit-demo"], "no recipe called 'digit-demo'; did you mean 'digits-demo'?"),
-        (["digits", "--recipe", "absent.json"], "absent.json cannot be read as a recipe"),
+        (["digits", "--recipe", "absent.json"], "There is no recipe absent.json"),
         (["digits", "--precision", "float16"], "no precision called 'float16'; did you mean 'bfloat16'?"),
         (["digits", "--device", "cpuu"], "The device 'cpuu' cannot be used on this machine; try --device cpu."),
         (["digits", "--device", "meta"], "The device 'meta' cannot be used"),
@@ -283,6 +296,7 @@ def bad(afda, tmp_path, *arguments):
         (["digits", "--labels", "1297"], "Every training image has a label"),
         (["digits", "--labels", "900", "--validation"], "ask for fewer --labels"),
         (["digits", "--set", "net.widht=2"], "no setting called 'net.widht'; did you mean 'net.width'?"),
+        (["digits", "--set", "foo.bar=2"], "no setting called 'foo.bar'; see afda list settings."),
         (["digits", "--set", "net.width=-2"], "The net small is not valid: width"),
         (["digits", "--set", "steps"], "--set takes path=value"),
         (["digits", "--set", "steps=soon"], "steps: "),

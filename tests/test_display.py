@@ -126,6 +126,11 @@ def test_the_time_left_counts_runs_that_have_just_begun(tmp_path):
     assert display.seconds_left(todo) == RESULT["seconds"]
 
 
+def test_an_error_says_of_how_many_images_it_is():
+    few = {**RESULT, "val_error": 0.0, "validation": {"confusion": [[3, 0], [0, 3]]}}
+    assert "0.00 %: 0 of 6 (95 % interval 0.0 to 39.0 %)" in shown(display.result_table(few, "few"))
+
+
 def test_result_table():
     text = shown(display.result_table(RESULT, "mine[/b], vat"))
     for words in (

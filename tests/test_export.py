@@ -126,6 +126,7 @@ def test_json_and_what_is_there_already(afda, run, tmp_path):
 def test_mistakes(afda, run, tmp_path, monkeypatch):
     for arguments, words in (
         ([tmp_path / "nowhere", "-o", tmp_path / "a.onnx"], "has no readable model.json"),
+        ([run, "-o", tmp_path / "a.onx"], "give it a name that ends in .onnx"),
         ([run, "-o", tmp_path], f"{tmp_path} is a folder; name a file such as {tmp_path / 'model.onnx'}."),
     ):
         code, out, err = afda("export", *arguments)

@@ -97,6 +97,11 @@ def test_mmd2_does_not_depend_on_the_chunks(monkeypatch):
     torch.testing.assert_close(*(torch.autograd.grad(value, p)[0] for value in (chunked, whole)))
 
 
+def test_mmd2_of_arrays():
+    p, q = torch.rand(20, 4), torch.rand(30, 4)
+    assert mmd2(p.numpy(), q.numpy()) == mmd2(p, q)
+
+
 def test_mmd2_is_unbiased():
     random = torch.Generator().manual_seed(0)
     draws = torch.randn(1500, 5 + 8, 2, dtype=torch.float64, generator=random)

@@ -79,6 +79,9 @@ def test_a_block_runs(code, tmp_path, monkeypatch):
     elif "train(" in code:
         assert 0 <= float(printed) < 50
         assert (tmp_path / "runs" / "mine" / "result.json").exists()
+        assert 100 * np.mean(
+            [name != str(int(y)) for name, y in zip(held["names"], held["data"].test.y, strict=True)]
+        ) == (pytest.approx(float(printed)))
 
 
 def test_every_kind_of_block_is_found():

@@ -81,6 +81,8 @@ def test_a_number_of_the_paper_is_found_wherever_it_stands(tmp_path):
 
 def test_only():
     assert {(c.method, c.labels) for c in cells("table-5", "method=vat,labels=250")} == {("vat", 250)}
+    either = cells("table-5", "labels=250,method=vat,labels=500")
+    assert {(c.method, c.labels) for c in either} == {("vat", 250), ("vat", 500)}
     for only, words in (
         ("method", "conditions"),
         ("nothing=1", "conditions"),
@@ -280,7 +282,7 @@ def test_remarks(swept):
     text = remarks("table-5", rows, "cpu", todo, ["steps=20"])
     assert text.startswith("As table-5 (All operating points on SVHN), but on the embedded digits, steps=20:")
     assert "Unfinished: 4 of 6 runs." in text
-    assert "the two of supervised on digits differ in statistics." in text
+    assert "plain and aligned supervised on digits differ in the recipe's statistics." in text
     assert "Unfinished" not in remarks("table-5", rows, "cpu", todo[:4])
     assert "Shortened" not in text  # the digits have no longer ones
     rows = table("table-5", cells("table-5", "method=supervised,labels=250"), one, "cpu", 1)
@@ -350,6 +352,19 @@ def test_what_is_refused_changes_no_table(swept, tmp_path):
     assert refused.returncode == 2
     assert "model.safetensors" in refused.stderr
     assert page.read_text() == "as it was"
+
+
+def test_what_would_be_run(swept, tmp_path):
+    _, (one, _) = swept
+    folder = tmp_path / ",".join(sorted(QUICK))
+    shutil.copytree(one, folder)
+    before = sorted(tmp_path.rglob("*"))
+    words = ["reproduce", "table-5", "--on-digits", "--labels", 20, "--only", "method=supervised", "--out", tmp_path]
+    words += [*settings(*QUICK), "--dry-run"]
+    told = json.loads(afda(*words, "--json").stdout)
+    assert [run["finished"] for run in told["runs"]] == [True] * 4 + [False] * 2
+    assert "Runs: 6, finished: 4" in afda(*words).stdout
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_bad_names_are_one_sentence(tmp_path):

@@ -10,15 +10,26 @@ _HOME = {
     "AFDAClassifier": "afda.estimator",
     "AdversarialAlignment": "afda.align.adversarial",
     "Recipe": "afda.recipe",
+    "UserError": "afda.errors",
     "mmd2": "afda.measures",
     "risk_bound": "afda.measures",
     "train": "afda.fit",
 }
 
-__all__ = ["AFDAClassifier", "AdversarialAlignment", "Recipe", "__version__", "mmd2", "risk_bound", "train"]
+__all__ = [
+    "AFDAClassifier",
+    "AdversarialAlignment",
+    "Recipe",
+    "UserError",
+    "__version__",
+    "mmd2",
+    "risk_bound",
+    "train",
+]
 
 if TYPE_CHECKING:
     from afda.align.adversarial import AdversarialAlignment
+    from afda.errors import UserError
     from afda.estimator import AFDAClassifier
     from afda.fit import train
     from afda.measures import mmd2, risk_bound

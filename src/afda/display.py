@@ -17,6 +17,7 @@ from afda.data.images import DataSet
 from afda.errors import printable
 from afda.recipe import Recipe
 from afda.report import tables
+from afda.report.chance import interval
 from afda.sweep import Job, seconds_left
 
 if TYPE_CHECKING:
@@ -219,8 +220,8 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     """The result of one run."""
     table = Table(title=title, title_justify="left", show_header=False)
     rows = {
-        "test error": percent(result["test_error"]),
-        "validation error": percent(result["val_error"]),
+        "test error": with_chance(result["test_error"], result.get("test")),
+        "validation error": with_chance(result["val_error"], result.get("validation")),
         "MMD² of the features": "none" if result["mmd2"] is None else f"{1000 * result['mmd2']:.2f} × 10⁻³",
         **({"risk gap, bound": bound_words(result["bound"])} if result["bound"] else {}),
         "labels, unlabelled": f"{result['labels']}, {result['unlabelled']}",
@@ -229,6 +230,16 @@ def result_table(result: dict[str, Any], title: str) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def with_chance(error: float | None, scores: dict[str, Any] | None) -> str:
+    """An error, of how many images it is, and what chance may have done to it."""
+    if error is None or not scores:
+        return percent(error)
+    images = sum(map(sum, scores["confusion"]))
+    wrong = images - sum(row[k] for k, row in enumerate(scores["confusion"]))
+    low, high = interval(wrong, images) or (0.0, 100.0)
+    return f"{percent(error)}: {wrong} of {images} (95 % interval {low:.1f} to {high:.1f} %)"
 
 
 def trained(result: dict[str, Any], title: str, before: bool = False) -> None:
@@ -273,9 +284,22 @@ def reproduction_table(name: str, rows: list[dict[str, Any]], about: str) -> Tab
     return table
 
 
+def planned_table(jobs: list[Job]) -> Table:
+    """The runs of a sweep before it begins."""
+    table = Table(
+        title=f"Runs: {len(jobs)}, finished: {sum(job.state == 'done' for job in jobs)}", title_justify="left"
+    )
+    table.add_column("run", overflow="fold")
+    table.add_column("updates", justify="right")
+    table.add_column("")
+    for job in jobs:
+        table.add_row(str(job.run.path), f"{job.recipe.steps:,}", "finished" if job.state == "done" else "")
+    return table
+
+
 def trials_table(points: list[tuple[dict[str, float], float]], caution: str) -> Table:
     """The ten best points of a search, and how far to trust their order."""
-    title = f"The best of {len(points)} points by validation error"
+    title = f"The best by validation error, points tried: {len(points)}"
     table = Table(title=title, title_justify="left", caption=caution, caption_justify="left")
     for path in (*points[0][0], "validation error"):
         table.add_column(path, justify="right")
@@ -320,7 +344,7 @@ def check_result(found: dict[str, Any]) -> None:
         out.print(f"Note: {note}", highlight=False)
     for warning in found["warnings"]:
         out.print(f"Look: {warning}", highlight=False)
-    if not found["warnings"] and not found["problem"]:
+    if not (found["warnings"] or found["problem"] or found["skipped"]):
         out.print("Nothing wrong was found.", highlight=False)
     if found["expected"]:
         e = found["expected"]
@@ -337,9 +361,9 @@ MOST_CLASSES = 30
 def predictions(result: dict[str, Any]) -> None:
     """What `afda predict` has done."""
     common = ", ".join(f"{count} of {name}" for name, count in list(result["classes"].items())[:10])
-    out.print(f"{result['images']} predictions in {result['file']}: {common}.", highlight=False)
+    out.print(f"Predictions in {result['file']}: {result['images']}, {common}.", highlight=False)
     if result["unlike"]:
-        out.print(f"{result['unlike']} are unlike the training images; do not trust their labels.", highlight=False)
+        out.print(f"Unlike the training images: {result['unlike']}; do not trust their labels.", highlight=False)
     if result["skipped"]:
         out.print(f"{result['skipped']} could not be read, see {result['skipped_file']}.", highlight=False)
     if not result["calibrated"]:

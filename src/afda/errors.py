@@ -31,10 +31,11 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """An error for a name that does not exist, with the nearest one that does."""
+def unknown(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> UserError:
+    """An error for a name that does not exist, with the nearest one that does; or else all of them, unless there is
+    something better to say."""
     known = sorted(known)
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     near = near or [k for k in known if k.startswith(name.lower()) and name]
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from: {', '.join(known)}."
+    hint = f"did you mean {near[0]!r}?" if near else otherwise or f"choose from: {', '.join(known)}."
     return UserError(f"There is no {kind} called {name!r}; {hint}")

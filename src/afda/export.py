@@ -19,9 +19,11 @@ from afda.inference import Model, load_model
 
 def exported(run: Path, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Write the model of a run as ONNX, and say what it takes and gives."""
-    check_writable(out.parent)
     if out.is_dir():
         raise UserError(f"{out} is a folder; name a file such as {out / 'model.onnx'}.")
+    if out.suffix.lower() != ".onnx":
+        raise UserError(f"{out} is to be an ONNX file; give it a name that ends in .onnx.")
+    check_writable(out.parent)
     if out.exists() and not overwrite:
         raise UserError(f"{out} already exists; choose another -o, or add --overwrite.")
     model, shape = load_model(run)

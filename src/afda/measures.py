@@ -3,6 +3,7 @@
 import math
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -105,20 +106,22 @@ def within_sum(p: Tensor, bandwidth: Tensor) -> Tensor:
 
 
 def mmd2(
-    p: Tensor,
-    q: Tensor,
+    p: Tensor | np.ndarray,
+    q: Tensor | np.ndarray,
     bandwidth: Tensor | float | None = None,
     *,
     of: Literal["squared", "distance"] = "squared",
     seed: int = 0,
 ) -> Tensor:
-    """Unbiased squared maximum mean discrepancy of two feature sets under an RBF kernel; it may be negative.
+    """Unbiased squared maximum mean discrepancy of two feature sets under an RBF kernel; it may be negative, and is nan
+    if a set has fewer than two members.
 
     Unbiased for samples drawn at random. If p has equally many of each of k classes, two of its n members are of one
     class too rarely, and for aligned features the estimate comes out below zero, by up to (k - 1) / (k (n - 1)).
 
     The bandwidth is that of `median_bandwidth` unless it is given. Differentiable, and exact for sets of any size.
     """
+    p, q = torch.as_tensor(p), torch.as_tensor(q)
     if min(len(p), len(q)) < 2:
         return p.new_full((), torch.nan, dtype=torch.float64)
     centre = q.detach().mean(dim=0)  # distances do not change, float32 loses fewer digits

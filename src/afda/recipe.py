@@ -12,7 +12,7 @@ from afda.choices import Value, first_problem, names, pick
 from afda.classifier import Net
 from afda.data.images import DataSet, Preparation
 from afda.data.split import Split, split
-from afda.errors import UserError, unknown
+from afda.errors import UserError, in_short, unknown
 from afda.methods import Method
 from afda.strict_json import parsed
 
@@ -26,8 +26,8 @@ AnAlign = Annotated[
 class Optimisation(Value):
     """How f, g and d are updated. Lengths are shares of the whole training."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"
-    learning_rate: float = Field(5e-4, gt=0)
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="of f and g")
+    learning_rate: float = Field(5e-4, gt=0, description="its largest value, see schedule")
     schedule: Literal["linear-tail", "ramps", "cosine"] = Field(
         "linear-tail", description="the alignment strategy's; Laine's and Tarvainen's; Shake-Shake's"
     )
@@ -38,9 +38,9 @@ class Optimisation(Value):
     cosine_end: float = Field(350 / 300, gt=0, description="cosine: where the rate would reach zero")
     beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first moment, until the rate begins to fall")
     beta1_end: float = Field(0.5, ge=0, lt=1, description="and what it is, or falls to, from there on")
-    beta2: float = Field(0.999, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1, description="Adam's second moment")
     momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of SGD")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="of f and g")
 
     def rates(self, t: float) -> dict[str, float]:
         """The learning rate and beta1 at progress t."""
@@ -63,10 +63,10 @@ class Recipe(Value):
     labels: int | None = Field(None, ge=1, description="how many labels are kept; by default all there are")
     balanced: bool = Field(False, description="draw the labelled images evenly from the classes")
     validation: bool = Field(False, description="hold out a validation set as large as the labelled set, at most 1000")
-    seed: int = Field(0, ge=0, le=2**31 - 1)
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="of the labelled set, the first weights and all noise")
     preparation: Preparation = Preparation()
 
-    net: ANet
+    net: ANet = Field(description="the network")
     method: tuple[AMethod, ...] = Field(description="the methods whose terms are added up", min_length=1)
     align: AnAlign = Field(None, description="how features are aligned, if at all")
 
@@ -153,8 +153,10 @@ class Recipe(Value):
     def read(cls, path: Path) -> "Recipe":
         try:
             fields = parsed(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"There is no recipe {path}.") from None
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read as a recipe: {error}.") from None
+            raise UserError(f"{path} cannot be read as a recipe: {in_short(error)}.") from None
         if not isinstance(fields, dict):
             raise UserError(f"{path} is not a recipe: a JSON object is expected.")
         return cls.of(fields)
@@ -197,7 +199,7 @@ def missing(fields: dict[str, Any], path: str) -> UserError:
         return UserError(f"This recipe has no method {part}, so {path} cannot be set; add it with --method.")
     if place == "align" and rest and fields.get("align") is None:
         return UserError(f"This recipe has no alignment, so {path} cannot be set; choose one with --align.")
-    return unknown("setting", path, paths(fields))
+    return unknown("setting", path, paths(fields), "see afda list settings.")
 
 
 def whole(path: str, name: str) -> Any:

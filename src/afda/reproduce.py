@@ -106,7 +106,7 @@ EXPERIMENTS: dict[str, tuple[str, list[Cell]]] = {
 
 
 def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool = False) -> list[Cell]:
-    """The cells of a table or figure that agree with `only`, such as method=vat,labels=250.
+    """The cells of a table or figure that agree with `only`, such as method=vat,labels=250,labels=500.
 
     `labels` is put in place of the paper's number of labels, and the embedded digits in place of its data: 50 labels
     of them where the paper has one number, else 20, 50 and 100.
@@ -120,15 +120,18 @@ def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool 
     if labels is not None:
         chosen = [replace(cell, labels=labels) for cell in chosen]
     chosen = list(dict.fromkeys(chosen))
+    wanted: dict[str, list[str]] = {}
     for condition in filter(None, only.split(",")):
         key, equals, value = condition.partition("=")
         if not equals or key not in Cell.__dataclass_fields__:
             keys = ", ".join(Cell.__dataclass_fields__)
             raise UserError(f"--only takes conditions such as method=vat,labels=250 on {keys}, not {condition!r}.")
+        wanted.setdefault(key, []).append(value)
+    for key, values in wanted.items():
         known = dict.fromkeys(str(getattr(cell, key)) for cell in chosen)
-        if value not in known:
-            raise UserError(f"--only {only} leaves nothing of {name}: its {key} can be {', '.join(known)}.")
-        chosen = [cell for cell in chosen if str(getattr(cell, key)) == value]
+        if absent := [value for value in values if value not in known]:
+            raise UserError(f"--only {key}={absent[0]} leaves nothing of {name}: its {key} can be {', '.join(known)}.")
+        chosen = [cell for cell in chosen if str(getattr(cell, key)) in values]
     return chosen
 
 
@@ -259,7 +262,9 @@ def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job]
         text += " Gain and lower in: of the seeds that both have, which share their labelled images."
     differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}
     for (method, data), paths in differing.items():
-        text += f" Besides the alignment, the two of {method} on {data} differ in {', '.join(paths)}."
+        text += (
+            f" Besides the alignment, plain and aligned {method} on {data} differ in the recipe's {', '.join(paths)}."
+        )
     shown = {(name, row["data"], row["method"], row["labels"]) for row in rows}
     for wrong in paper.misprints():
         if (wrong.table, wrong.data, wrong.method, wrong.labels) in shown:

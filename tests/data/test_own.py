@@ -166,7 +166,7 @@ def test_unreadable_files_are_skipped(folder):
     data = load(str(folder))
     assert data.skipped == (("cat/bad.png", "not an image"),)
     assert "cat/bad.png" not in data.train.paths
-    assert any("1 files cannot be used" in note for note in data.notes)
+    assert any("Left out, because they cannot be used: cat/bad.png" in note for note in data.notes)
 
 
 def test_one_class_is_not_enough(folder):

@@ -40,7 +40,7 @@ def _options(
 
 def list_(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="methods, nets, alignments, data, recipes, tables, or all")
+        str, typer.Argument(metavar="WHAT", help="methods, nets, alignments, data, recipes, settings, tables, or all")
     ] = "all",
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +76,8 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except Misused as error:
         place = error.ctx.command_path if error.ctx is not None else "afda"
-        fail(2, f"{error.format_message().rstrip('.?')}; see {place} --help.")
+        said = error.format_message().rstrip(".?").replace(". Did you mean", ", did you mean")
+        fail(2, f"{said}; see {place} --help.")
     except UserError as error:
         fail(2, error)
     except RunFailed as error:

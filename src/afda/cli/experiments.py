@@ -54,7 +54,7 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(help="labelled sets and initialisations per cell: 3, for figure-5 1", min=1)
     ] = None,
-    only: Annotated[str, typer.Option(help="some cells, such as method=vat,align=none,labels=250")] = "",
+    only: Annotated[str, typer.Option(help="some cells, such as method=vat,labels=250,labels=500")] = "",
     labels: Annotated[int | None, typer.Option(help="instead of the paper's number of labels", min=1)] = None,
     on_digits: Annotated[
         bool, typer.Option("--on-digits", help="the embedded digits instead of the paper's data, with 20 to 100 labels")
@@ -71,6 +71,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="folder of the runs and tables; finished cells are not run again")] = Path(
         "results"
     ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="list the runs and which are finished, and stop")] = False,
     as_json: AsJson = False,
 ) -> None:
     """A table or figure of the paper, ours beside the paper's.
@@ -98,6 +99,12 @@ def reproduce(
         from afda.illustrate import check_drawable, illustrated
 
         check_drawable(name, chosen, out, profile)
+    if dry_run:
+        runs = [{"run": str(job.run.path), "steps": job.recipe.steps, "finished": job.state == "done"} for job in jobs]
+        print_json({"name": name, "profile": profile, "runs": runs}) if as_json else display.out.print(
+            display.planned_table(jobs)
+        )
+        return
     called, by = file_name(name, only, labels, on_digits), shlex.join(["afda", *sys.argv[1:]])
     place, picture, paths = out / profile / "tables", out / profile / "figures" / f"{called}.png", []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:

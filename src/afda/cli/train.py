@@ -104,6 +104,8 @@ def train(
     machine = chosen_runtime(device, precision, place.threads(threads))
     images = loaded(data, quiet, begun, more_labels, side=size)
     images = replace(images, test=None) if no_test else images
+    if begun is not None and (trained_on := begun.recipe().data) != images.name:
+        raise UserError(f"The run in {out} is of {trained_on!r}, not of {images.name!r}; choose another --out.")
     if recipe is None and begun is not None:
         recipe = str(begun.path / "recipe.json")  # a run is continued with its own settings
     name = recipe or default_recipe(images, machine.device.type)

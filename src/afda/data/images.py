@@ -53,14 +53,12 @@ class Images:
 class Preparation(Value):
     """How images become the network's input, in training and after."""
 
-    normalise: Literal["centre", "standard", "zca"] = "centre"
-    """centre: pixels to [-0.5, 0.5]; standard: zero mean, unit variance per channel; zca: whitened."""
-    shift: int = Field(2, ge=0, le=1024)
-    """Random shifts of up to this many pixels along each axis."""
-    padding: Literal["reflect", "zero"] = "reflect"
-    """What a shift brings in at the border."""
-    flip: bool = False
-    """Random horizontal flips."""
+    normalise: Literal["centre", "standard", "zca"] = Field(
+        "centre", description="pixels to [-0.5, 0.5]; zero mean and unit variance per channel; whitened"
+    )
+    shift: int = Field(2, ge=0, le=1024, description="random shifts of up to this many pixels along each axis")
+    padding: Literal["reflect", "zero"] = Field("reflect", description="what a shift brings in at the border")
+    flip: bool = Field(False, description="random horizontal flips")
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def load(
         raise UserError(f"None of the {len(skipped)} images in {path} can be read; the first: {skipped[0][1]}.")
     if skipped:
         first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
-        notes.append(f"{len(skipped)} files cannot be used and are left out: {first}{', ...' * (len(skipped) > 3)}.")
+        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
+        notes.append(f"Left out, because they cannot be used: {first}{more}.")
     by_path = {e.path: e for e in entries}
     read = [by_path[row.path] for row in found.rows]
     classes = classes_of(read, path) if to_train_on else tuple(sorted({e.label for e in read if e.label is not None}))
@@ -108,8 +109,8 @@ def classes_of(entries: list[Entry], path: Path) -> tuple[str, ...]:
     if len(known) < 2:
         have = f"only {known.pop()!r} has" if known else "none has"
         raise UserError(
-            f"At least 2 classes with labelled images are needed in {path}; {have} any. "
-            "Give the folder that holds those of the classes."
+            f"At least 2 classes with labelled images are needed in {path}; {have} any"
+            + (", so give the folder that holds those of the classes." if path.is_dir() else ".")
         )
     for entry in entries:
         if entry.label is not None and entry.label not in known:
@@ -131,7 +132,8 @@ def chosen_shape(found: list[Header | str], path: Path, side: int | None = None)
     sizes = {(h.height, h.width) for h in known}
     if len(sizes) == 1 and max(height_width := sizes.pop()) <= 40 and min(height_width) >= 8:
         return Chosen(
-            (channels, *height_width), f"All images are {kind} of {height_width[1]}x{height_width[0]} pixels."
+            (channels, *height_width),
+            f"All images have {height_width[1]}x{height_width[0]} pixels and are taken as {kind}.",
         )
     short = median(min(h.height, h.width) for h in known)
     side = 48 if short >= 128 else 32 if short >= 24 else 16

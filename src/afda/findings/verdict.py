@@ -114,7 +114,8 @@ def comparison(one: Finished, other: Finished, found: dict[str, Any]) -> list[st
     error = f"{one.part} error is {found['error']:.2f} %"
     same = f"Supervised-only, with the same {one.result['labels']:,} labels, the {error}."
     if found["difference"] == 0:
-        return [same, "The unlabelled images made no difference to the number of errors."]
+        images = sum(sum(row) for row in one.result[str(one.part)]["confusion"])
+        return [same, f"The unlabelled images made no difference to the number of errors on these {images:,} images."]
     if found["p"] is None:
         missing = "whether that is more than chance cannot be said without the predictions of both."
         return [same, f"With the unlabelled images there are {points}; {missing}"]

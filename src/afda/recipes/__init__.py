@@ -60,8 +60,18 @@ def summaries() -> list[tuple[str, str, tuple[str, ...]]]:
     """Name, one line, and what the cpu profile changes, of every recipe."""
     rows = []
     for name, (module, build, short) in shelf().items():
-        rows.append((name, build.__doc__.strip().splitlines()[0], module.CPU[build.__name__] if short else ()))
+        changes = lasting(module.CPU[build.__name__]) if short else ()
+        rows.append((name, build.__doc__.strip().splitlines()[0], changes))
     return rows
+
+
+def lasting(settings: tuple[str, ...]) -> tuple[str, ...]:
+    """Those settings that no later one takes back."""
+    kept: dict[str, str] = {}
+    for setting in settings:
+        place = setting.partition("=")[0]
+        kept = {known: text for known, text in kept.items() if known.rpartition(": ")[2] != place} | {place: setting}
+    return tuple(kept.values())
 
 
 def methods(names: str, **fields: dict[str, Any]) -> list[dict[str, Any]]:
