@@ -107,6 +107,16 @@ def test_following_jobs(console, tmp_path):
         assert display.so_far(todo).startswith("1 of 3 runs done, about ")
 
 
+def test_a_sweep_in_a_file_is_not_silent_for_long(tmp_path, monkeypatch, capsys):
+    todo = jobs([ALIGNED], tmp_path, "digits")
+    open_run(todo[0].run.path, ALIGNED).append_log(LONG)
+    todo[0].state = "running"
+    monkeypatch.setattr(display, "SILENCE", -1.0)
+    monkeypatch.setattr(display, "err", Console(stderr=True, soft_wrap=True, force_terminal=False))
+    display.follow_jobs(iter([todo]), "a title")
+    assert f"{todo[0].run.path.name} 10/100; 0 of 1 runs done" in capsys.readouterr().err
+
+
 def test_a_stopped_sweep_says_how_to_go_on(console, tmp_path, capsys):
     todo = jobs([PLAIN, ALIGNED], tmp_path, "digits")
 

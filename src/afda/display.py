@@ -164,9 +164,10 @@ def shown_jobs(states: Iterable[list[Job]], title: str) -> Iterator[list[Job]]:
 
 
 def told_jobs(states: Iterable[list[Job]]) -> Iterator[list[Job]]:
-    """Elsewhere: a line for each run that ends."""
+    """Elsewhere: a line for each run that ends, and from time to time how far the others are."""
     told: set[int] = set()
     finished_before: int | None = None
+    spoke = time.monotonic()
     for todo in states:
         if finished_before != (now := sum(job.found_finished for job in todo)):
             finished_before = now
@@ -176,7 +177,16 @@ def told_jobs(states: Iterable[list[Job]]) -> Iterator[list[Job]]:
                 told.add(id(job))
                 detail = job.problem if job.state == "failed" else f"{job.run.result()['seconds']:.0f} s"
                 err.print(f"{job.run.path.name}: {job.state} ({detail}); {so_far(todo)}", highlight=False)
+        if time.monotonic() - spoke > SILENCE:
+            spoke = time.monotonic()
+            running = [job for job in todo if job.state == "running"]
+            steps = [f"{job.run.path.name} {job.latest['step']}/{job.recipe.steps}" for job in running]
+            err.print("; ".join([*steps, so_far(todo)]), highlight=False)
         yield todo
+
+
+SILENCE = 300.0
+"""Seconds after which a sweep that is not on a terminal says how far it is."""
 
 
 def so_far(todo: list[Job]) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from afda.data import load
+from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.inference import load_model, outputs
 from afda.report import figures
@@ -30,7 +31,11 @@ def illustrated(name: str, chosen: list[Cell], folder: Path, profile: str, seeds
         accuracy = {int(step): 100 - error for step, error in run.result()["test_curve"].items()}
         made = figures.bound_figure(run.log(), accuracy, "test accuracy")
     else:
-        panels = [panel(cell, folder, profile, seeds) if cell in finished else None for cell in ordered(chosen)]
+        sets = {data: load(data) for data in {cell.data for cell in finished}}
+        panels = [
+            panel(cell, sets[cell.data], folder, profile, seeds) if cell in finished else None
+            for cell in ordered(chosen)
+        ]
         note = "Labelled images have a black border. Points are of seed 0"
         counts = {len(measured(cell, folder, profile, seeds)["mmd2_x1e3"]) for cell in finished}
         over = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
@@ -65,10 +70,10 @@ def by_labels(chosen: list[Cell], folder: Path, profile: str, seeds: int) -> dic
     return series
 
 
-def panel(cell: Cell, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
+def panel(cell: Cell, data: DataSet, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     """t-SNE of a run's labelled images and up to 5,000 unlabelled ones."""
     run = cell.run(folder, profile, 0)
-    data, machine = load(cell.data), runtime()
+    machine = runtime()
     model, _ = load_model(run.path)
     machine.place(model)
     labelled = np.array(run.read_json("split.json")["labelled"])
