@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from afda.runtime import settle
 
-ROUNDS, MOST = 3, 50
+ROUNDS, MOST = 5, 50
 SECONDS = 6.0
 
 
