@@ -100,6 +100,7 @@ def test_mmd2_does_not_depend_on_the_chunks(monkeypatch):
 def test_mmd2_of_arrays():
     p, q = torch.rand(20, 4), torch.rand(30, 4)
     assert mmd2(p.numpy(), q.numpy()) == mmd2(p, q)
+    assert mmd2(p.double().numpy(), q) == mmd2(p.double(), q.double())
 
 
 def test_mmd2_is_unbiased():

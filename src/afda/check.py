@@ -107,11 +107,11 @@ def warnings(data: DataSet, same: dict[str, list[list[str]]], files: dict[str, A
     for kind, groups in sorted(same.items(), key=lambda item: ("test" not in item[0], item[0])):
         example = " = ".join(groups[0][:3])
         if kind == "contradicting":
-            said.append(f"There more than once with different labels: {len(groups)}, such as {example}.")
+            said.append(f"Images that occur more than once, with different labels: {len(groups)}, such as {example}.")
         elif "test" in kind and "labelled" in kind:
             said.append(f"Test images also in training ({kind}): {len(groups)}; the test error will look too good.")
         else:
-            said.append(f"Images there more than once ({kind}): {len(groups)}, such as {example}.")
+            said.append(f"Images that occur more than once ({kind}): {len(groups)}, such as {example}.")
     for names in look_alikes(data.classes):
         said.append(f"The classes {' and '.join(map(repr, names))} look alike; is one of them a typing mistake?")
     for name in data.classes:

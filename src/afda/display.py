@@ -45,6 +45,8 @@ err = Screen(stderr=True, soft_wrap=True, markup=False, emoji=False)
 BAR = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
+SILENCE = 300.0
+"""Seconds after which a sweep that is not on a terminal says how far it is."""
 NEXT = 5
 """Waiting runs of a sweep that are shown."""
 PLAIN_EVERY = 10.0
@@ -183,10 +185,6 @@ def told_jobs(states: Iterable[list[Job]]) -> Iterator[list[Job]]:
             steps = [f"{job.run.path.name} {job.latest['step']}/{job.recipe.steps}" for job in running]
             err.print("; ".join([*steps, so_far(todo)]), highlight=False)
         yield todo
-
-
-SILENCE = 300.0
-"""Seconds after which a sweep that is not on a terminal says how far it is."""
 
 
 def so_far(todo: list[Job]) -> str:
@@ -371,7 +369,7 @@ MOST_CLASSES = 30
 def predictions(result: dict[str, Any]) -> None:
     """What `afda predict` has done."""
     common = ", ".join(f"{count} of {name}" for name, count in list(result["classes"].items())[:10])
-    out.print(f"Predictions in {result['file']}: {result['images']}, {common}.", highlight=False)
+    out.print(f"Predictions in {result['file']}: {result['images']} ({common}).", highlight=False)
     if result["unlike"]:
         out.print(f"Unlike the training images: {result['unlike']}; do not trust their labels.", highlight=False)
     if result["skipped"]:

@@ -35,7 +35,8 @@ def unknown(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> 
     """An error for a name that does not exist, with the nearest one that does; or else all of them, unless there is
     something better to say."""
     known = sorted(known)
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    near = near or [k for k in known if k.startswith(name.lower()) and name]
-    hint = f"did you mean {near[0]!r}?" if near else otherwise or f"choose from: {', '.join(known)}."
+    lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    near = near or [k for k in lower if k.startswith(name.lower()) and name]
+    hint = f"did you mean {lower[near[0]]!r}?" if near else otherwise or f"choose from: {', '.join(known)}."
     return UserError(f"There is no {kind} called {name!r}; {hint}")

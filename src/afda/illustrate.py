@@ -51,7 +51,7 @@ def check_drawable(name: str, chosen: list[Cell], folder: Path, profile: str) ->
         if run.finished and name in COLUMNS and not (run.path / "model.safetensors").exists():
             lacks = "model.safetensors, so its features cannot be drawn"
         elif run.finished and name == "figure-5" and not run.result().get("test_curve"):
-            lacks = "test errors of its course, which is what is drawn"
+            lacks = "test errors from the course of its training, which the figure draws"
         if lacks:
             raise UserError(f"{run.path} has no {lacks}; with another --out the runs are made anew.")
 

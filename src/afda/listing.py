@@ -22,8 +22,8 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 
 def settings() -> dict[str, str]:
-    """What `--set` can change: every field of a recipe and of its parts, and its default. A recipe has the fields of
-    its own net, methods and alignment."""
+    """What `--set` can change: every field of a recipe and of its parts, and what it is where a recipe does not say. A
+    recipe has the fields of its own net, methods and alignment."""
     found = {path: [line] for path, line in fields(Recipe).items()}
     for name in names("methods"):
         found |= {path: [line] for path, line in fields(choice("methods", name), f"method.{name}.").items()}
@@ -47,7 +47,7 @@ def fields(kind: type[Value], prefix: str = "") -> dict[str, str]:
             continue
         can_be = " or ".join(map(str, get_args(within))) if get_origin(within) is Literal else ""
         default = field.default if not isinstance(field.default, float) else f"{field.default:g}"
-        default = "" if field.is_required() or default is None else f"default {default}"
+        default = "" if field.is_required() or default is None else f"{default} if unset"
         more = "; ".join(filter(None, (can_be, default)))
         found[prefix + name] = (field.description or name) + (f" ({more})" if more else "")
     return found

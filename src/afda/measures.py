@@ -122,6 +122,8 @@ def mmd2(
     The bandwidth is that of `median_bandwidth` unless it is given. Differentiable, and exact for sets of any size.
     """
     p, q = torch.as_tensor(p), torch.as_tensor(q)
+    kind = torch.promote_types(torch.promote_types(p.dtype, q.dtype), torch.float32)
+    p, q = p.to(kind), q.to(kind)
     if min(len(p), len(q)) < 2:
         return p.new_full((), torch.nan, dtype=torch.float64)
     centre = q.detach().mean(dim=0)  # distances do not change, float32 loses fewer digits

@@ -27,7 +27,7 @@ class Optimisation(Value):
     """How f, g and d are updated. Lengths are shares of the whole training."""
 
     optimizer: Literal["adam", "sgd"] = Field("adam", description="of f and g")
-    learning_rate: float = Field(5e-4, gt=0, description="its largest value, see schedule")
+    learning_rate: float = Field(5e-4, gt=0, description="of f and g, at its largest; see optimisation.schedule")
     schedule: Literal["linear-tail", "ramps", "cosine"] = Field(
         "linear-tail", description="the alignment strategy's; Laine's and Tarvainen's; Shake-Shake's"
     )
@@ -37,7 +37,9 @@ class Optimisation(Value):
     ramp_down: float = Field(25 / 150, ge=0, le=1, description="ramps: the part in which it falls")
     cosine_end: float = Field(350 / 300, gt=0, description="cosine: where the rate would reach zero")
     beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first moment, until the rate begins to fall")
-    beta1_end: float = Field(0.5, ge=0, lt=1, description="and what it is, or falls to, from there on")
+    beta1_end: float = Field(
+        0.5, ge=0, lt=1, description="Adam's first moment once the rate falls, or what it falls to"
+    )
     beta2: float = Field(0.999, ge=0, lt=1, description="Adam's second moment")
     momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of SGD")
     weight_decay: float = Field(0.0, ge=0, description="of f and g")
@@ -154,7 +156,9 @@ class Recipe(Value):
         try:
             fields = parsed(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise UserError(f"There is no recipe {path}.") from None
+            raise UserError(
+                f"There is no recipe {path}; give the recipe.json of a run, or a name from afda list recipes."
+            ) from None
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read as a recipe: {in_short(error)}.") from None
         if not isinstance(fields, dict):

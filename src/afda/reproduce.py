@@ -50,8 +50,8 @@ class Cell:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """More of the command line of `afda train`: figure-5 draws how this cell's test error went, so whichever table
-        or figure begins it keeps what it takes."""
+        """More of the command line of `afda train`. figure-5 draws the test error over a training of AFDA, so every
+        such run keeps snapshots, whichever table or figure begins it."""
         return ("--snapshots",) if (self.method, self.align) == ("vat+entropy", "adversarial") else ()
 
     def run(self, folder: Path, profile: str, seed: int) -> Run:
@@ -130,7 +130,10 @@ def cells(name: str, only: str = "", labels: int | None = None, on_digits: bool 
     for key, values in wanted.items():
         known = dict.fromkeys(str(getattr(cell, key)) for cell in chosen)
         if absent := [value for value in values if value not in known]:
-            raise UserError(f"--only {key}={absent[0]} leaves nothing of {name}: its {key} can be {', '.join(known)}.")
+            rest = "" if len(wanted) == 1 else " beside the other conditions"
+            raise UserError(
+                f"--only {only} asks {name} for {key}={absent[0]}; {key} can be {', '.join(known)} there{rest}."
+            )
         chosen = [cell for cell in chosen if str(getattr(cell, key)) in values]
     return chosen
 
@@ -155,7 +158,6 @@ def planned(
         for cell in chosen:
             todo.append((cell, cell.made(sets[cell.data], profile, seed, settings)))
             todo[-1][1].split_of(sets[cell.data])  # labels that there are not are refused before anything begins
-    check_writable(folder)
     return [Job(made, cell.run(folder, profile, made.seed), cell.data, cell.options) for cell, made in todo]
 
 
@@ -265,11 +267,18 @@ def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job]
         text += (
             f" Besides the alignment, plain and aligned {method} on {data} differ in the recipe's {', '.join(paths)}."
         )
-    shown = {(name, row["data"], row["method"], row["labels"]) for row in rows}
+    reduced = {name_of(row) for row in rows if row["paper_gain"] is not None}
+    shown = {name_of(row) for row in rows if row["paper_plain"] is not None}
     for wrong in paper.misprints():
-        if (wrong.table, wrong.data, wrong.method, wrong.labels) in shown:
+        cell = (wrong.data, wrong.method, wrong.labels, wrong.metric)
+        if cell in shown if wrong.metric == "mmd2_x1e3" else wrong.table == name and cell in reduced:
             text += f" A misprint of the paper: {wrong}"
     return text + (" Shortened runs of narrow nets; the paper's are full." if profile == "cpu" and not digits else "")
+
+
+def name_of(row: dict[str, Any]) -> tuple[str, str, int, str]:
+    """What a row of a table is about."""
+    return row["data"], row["method"], row["labels"], row["measure"]
 
 
 def written(

@@ -79,6 +79,7 @@ def reproduce(
     It is a sweep that can be cut off and continued.
     """
     from afda import display
+    from afda.disk import check_writable
     from afda.errors import unknown
     from afda.reproduce import PROFILES, cells, file_name, planned, remarks, table, written
     from afda.sweep import sweep
@@ -95,16 +96,17 @@ def reproduce(
     seeds = seeds or (1 if name == "figure-5" else 3)
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
-    if name.startswith("figure"):
-        from afda.illustrate import check_drawable, illustrated
-
-        check_drawable(name, chosen, out, profile)
     if dry_run:
         runs = [{"run": str(job.run.path), "steps": job.recipe.steps, "finished": job.state == "done"} for job in jobs]
         print_json({"name": name, "profile": profile, "runs": runs}) if as_json else display.out.print(
             display.planned_table(jobs)
         )
         return
+    check_writable(out)
+    if name.startswith("figure"):
+        from afda.illustrate import check_drawable, illustrated
+
+        check_drawable(name, chosen, out, profile)
     called, by = file_name(name, only, labels, on_digits), shlex.join(["afda", *sys.argv[1:]])
     place, picture, paths = out / profile / "tables", out / profile / "figures" / f"{called}.png", []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:

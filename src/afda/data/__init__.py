@@ -41,7 +41,7 @@ def load(
         if not os.path.exists(given):
             if os.path.basename(given) == given and not path.suffix:
                 folders = [entry.name for entry in os.scandir() if entry.is_dir() and not entry.name.startswith(".")]
-                raise unknown("folder or data set", name_or_path, [*names("data.sets"), *folders])
+                raise unknown("folder or data set", name_or_path, [*names("data.sets"), *folders], f"give {known}.")
             raise UserError(f"There is no file or folder {path}; give {known}.")
         if path.suffix.lower() == ".npz" and path.is_file():
             from afda.data.arrays import load as load_arrays

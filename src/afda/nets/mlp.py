@@ -10,8 +10,8 @@ class MLP(Net):
     """Two hidden layers for vectors (128 features)."""
 
     hidden: int = Field(256, gt=0, le=100_000, description="units of the first hidden layer")
-    features: int = Field(128, gt=0, le=100_000, description="units of the second, which are the features")
-    dropout: float = Field(0.25, ge=0, lt=1, description="dropout between the two")
+    features: int = Field(128, gt=0, le=100_000, description="units of the second hidden layer, the features")
+    dropout: float = Field(0.25, ge=0, lt=1, description="dropout between the hidden layers")
     momentum: float = Field(0.01, gt=0, le=1, description="how fast BatchNorm's running statistics move")
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:

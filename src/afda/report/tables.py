@@ -136,8 +136,8 @@ body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem aut
 div {{ overflow-x: auto; }} table {{ border-collapse: collapse; font-size: .9rem; }}
 th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right; white-space: nowrap; }}
 th:nth-child(-n+{words}), td:nth-child(-n+{words}) {{ text-align: left; }}
-img, svg {{ max-width: 100%; height: auto; background: white; }}
+img, svg {{ display: block; margin: 1rem 0; max-width: 100%; height: auto; background: white; }}
 </style></head>
-<body><h1>{title}</h1><p>{about}</p><p>{picture}</p>
+<body><h1>{title}</h1><p>{about}</p>{picture}
 <div><table><thead>{head}</thead><tbody>{body}</tbody></table></div></body></html>
 """
