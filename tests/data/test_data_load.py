@@ -34,10 +34,10 @@ def test_a_path(monkeypatch, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("svnh", r"There is no data set called 'svnh'; did you mean 'svhn'\?"),
-        ("", "choose from: .*cifar10"),
-        ("zzzz", "choose from: .*cifar10"),
-        ("x" * 5000, "There is no data set"),
+        ("svnh", r"There is no folder or data set called 'svnh'; did you mean 'svhn'\?"),
+        ("", "or one of: cifar10"),
+        ("zzzz", "or one of: cifar10"),
+        ("x" * 5000, "There is no folder or data set"),
         ("absent.npz", r"There is no file or folder absent\.npz"),
         ("some/folder", "There is no file or folder some/folder"),
         ("./svhn", "There is no file"),
