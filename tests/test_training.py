@@ -20,6 +20,7 @@ from afda.data.split import split
 from afda.errors import RunFailed, UserError
 from afda.inference import load_model, outputs
 from afda.measures import error_rate, mmd2, risk_bound
+from afda.methods.vat import VAT
 from afda.nets.mlp import MLP
 from afda.recipes import recipe
 from afda.runs import CHECKPOINT, Run, open_run
@@ -464,6 +465,18 @@ def test_the_loss_goes_down(digits, tmp_path, method):
     first, last = (np.mean([line["supervised"] for line in part]) for part in (lines[:5], lines[-5:]))
     assert last < 0.7 * first
     assert Run(tmp_path / "run").result()["test_error"] < 60
+
+
+@pytest.mark.parametrize("settings", [(), ("batchnorm=together",), ('method.vat.on="all"',)])
+def test_what_goes_back_alone_gives_the_gradient_of_the_whole_loss(digits, monkeypatch, settings):
+    found = []
+    for alone in (True, False):
+        monkeypatch.setattr(VAT, "goes_back_alone", alone)
+        training = begin(light(digits, "vat+entropy", "adversarial", *settings), digits, CPU)
+        next(algorithm.steps(training))
+        found.append(torch.cat([p.grad.flatten() for p in training.nets.student.parameters()]))
+    assert found[0].abs().max() > 1e-3
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-7)
 
 
 def test_seeds_differ_and_repeat(digits, tmp_path):

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from afda import losses, processes
 from afda.classifier import Classifier
+from afda.methods import Terms
 from afda.training import Training
 
 
@@ -41,17 +43,19 @@ def steps(training: Training) -> Iterator[int]:
             supervised = losses.cross_entropy(of_x, batch.y)
             if recipe.supervised_mean == "batch":
                 supervised = supervised * recipe.labelled_batch / (recipe.labelled_batch + recipe.unlabelled_batch)
-            terms = {"supervised": supervised}
-            for method in recipe.method:
-                for name, term in method.terms(nets, batch, clean, t).items():
-                    terms[name] = terms[name] + term if name in terms else term
+            terms = [{"supervised": supervised}]
+            terms += [method.terms(nets, batch, clean, t) for method in recipe.method if not method.goes_back_alone]
             if alignment is not None and recipe.align is not None:
-                terms["alignment"] = alignment(clean.features, labelled, recipe.align.mu(t))
-        loss = sum(terms.values(), torch.zeros((), device=training.runtime.device))
-
-        set_rates(training, rates)
+                terms.append({"alignment": alignment(clean.features, labelled, recipe.align.mu(t))})
         optimizer.zero_grad()
-        loss.backward()
+        total(terms).backward()
+        clean = clean.detach()  # what it kept for this is free before more is kept
+        for method in recipe.method:
+            if method.goes_back_alone:
+                with training.runtime.autocast():
+                    terms.append(method.terms(nets, batch, clean, t))
+                total(terms[-1:]).backward()
+        set_rates(training, rates)
         processes.add_gradients(nets.student)
         optimizer.step()
 
@@ -66,6 +70,10 @@ def steps(training: Training) -> Iterator[int]:
         training.step = step + 1
         training.record(terms)
         yield training.step
+
+
+def total(terms: list[Terms]) -> Tensor:
+    return torch.stack([term for some in terms for term in some.values()]).sum()
 
 
 def set_rates(training: Training, rates: dict[str, float]) -> None:

@@ -26,6 +26,10 @@ class Output(NamedTuple):
         second = None if self.second is None else self.second[part]
         return Output(self.logits[part], self.features[part], second)
 
+    def detach(self) -> "Output":
+        second = None if self.second is None else self.second.detach()
+        return Output(self.logits.detach(), self.features.detach(), second)
+
 
 class Stream(IntEnum):
     """What is added to the key of a step to seed its noise, so that no two kinds of it are the same numbers."""

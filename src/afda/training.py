@@ -21,7 +21,7 @@ from afda.data.sampling import draw
 from afda.data.split import Split
 from afda.errors import UserError
 from afda.inference import Model
-from afda.methods import Batch, Nets
+from afda.methods import Batch, Nets, Terms
 from afda.recipe import Recipe
 from afda.runtime import Runtime, memory
 
@@ -118,8 +118,8 @@ class Training:
         decays = (method.teacher_decay(step) for method in self.recipe.method)
         return next((d for d in decays if d is not None), None)
 
-    def record(self, terms: dict[str, Tensor]) -> None:
-        for name, term in terms.items():
+    def record(self, terms: list[Terms]) -> None:
+        for name, term in (named for some in terms for named in some.items()):
             self.sums[name] = self.sums.get(name, 0) + term.detach().double()
         if self.alignment is not None and self.alignment.accuracy is not None:
             accuracy = self.alignment.accuracy.double()

@@ -140,3 +140,13 @@ def test_the_average_is_short_at_first():
     decays = [MeanTeacher(decay=0.9).teacher_decay(step) for step in (0, 1, 2, 8, 9, 100)]
     assert decays == pytest.approx([1 / 2, 2 / 3, 3 / 4, 0.9, 0.9, 0.9])
     assert PiModel().teacher_decay(0) is None
+
+
+@pytest.mark.parametrize("name", names("methods"))
+def test_what_goes_back_alone_has_no_gradient_through_the_clean_pass(name):
+    made = choice("methods", name)()
+    nets, batch, clean = problem(teacher=True)
+    terms = list(made.terms(nets, batch, clean, 0.5).values())
+    through = any(torch.autograd.grad(term, clean.logits, retain_graph=True, allow_unused=True)[0] is not None
+                  for term in terms)  # fmt: skip
+    assert through == (bool(terms) and not made.goes_back_alone)

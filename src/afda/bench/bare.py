@@ -71,11 +71,15 @@ def bare_step(training: Training) -> Callable[[], None]:
                 with torch.no_grad():
                     target = teacher(second_u).logits.softmax(1)
                 loss = loss + F.mse_loss(of_u.softmax(1), target)
-            if vat is not None:
-                target = (torch.cat([clean.logits, of_u]) if vat.on == "all" else of_u).detach()
-                loss = loss + divergence(target, logits([p + d for p, d in zip(parts, worst(target), strict=True)]))
         optimizer.zero_grad()
         loss.backward()
+        if vat is not None:
+            target = (torch.cat([clean.logits, of_u]) if vat.on == "all" else of_u).detach()
+            del clean, clean_u, features, of_u
+            with runtime.autocast():
+                moved = [part + d for part, d in zip(parts, worst(target), strict=True)]
+                loss = divergence(target, logits(moved))
+            loss.backward()
         optimizer.step()
         if teacher is not None and decay is not None:
             with torch.no_grad():

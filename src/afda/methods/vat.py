@@ -1,6 +1,6 @@
 """Virtual adversarial training (Miyato et al., 2018): predictions should survive the worst small perturbation."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,6 +13,8 @@ from afda.methods import Batch, Method, Nets, Terms
 
 class VAT(Method):
     """Divergence between the predictions for an image and for its worst perturbation of a given norm."""
+
+    goes_back_alone: ClassVar[bool] = True
 
     radius: float = Field(3.5, gt=0, description="L2 norm of the perturbation per image, in units of the net's input")
     weight: float = Field(1.0, ge=0, description="eta; the paper keeps it at 1")
