@@ -14,7 +14,7 @@ from afda.bench.steps import SETTINGS, noise_images
 from afda.bench.timing import Row, in_turns, ratio
 from afda.choices import names
 from afda.measures import mmd2
-from afda.recipes import recipe
+from afda.recipes import AFDA, recipe
 from afda.runtime import Runtime
 from afda.training import begin
 
@@ -26,7 +26,7 @@ def test_every_method_of_the_shelf_is_measured():
 
 
 @pytest.mark.parametrize("align", ["none", "adversarial"])
-@pytest.mark.parametrize("method", [*KNOWN, "vat-on-all"])
+@pytest.mark.parametrize("method", [*KNOWN, AFDA, "vat-on-all"])
 def test_the_bare_loop_makes_the_passes_of_a_real_step(method, align):
     """As many images forward and backward through f, and as many through d, as a step of the training."""
     data = noise_images(300)

@@ -468,11 +468,14 @@ def test_the_loss_goes_down(digits, tmp_path, method):
 
 
 @pytest.mark.parametrize("settings", [(), ("batchnorm=together",), ('method.vat.on="all"',)])
-def test_what_goes_back_alone_gives_the_gradient_of_the_whole_loss(digits, monkeypatch, settings):
+@pytest.mark.parametrize(
+    ("method", "align"), [("vat", "none"), ("vat+entropy", "adversarial"), ("vat+pi-model", "mmd")]
+)
+def test_what_goes_back_alone_gives_the_gradient_of_the_whole_loss(digits, monkeypatch, method, align, settings):
     found = []
     for alone in (True, False):
         monkeypatch.setattr(VAT, "goes_back_alone", alone)
-        training = begin(light(digits, "vat+entropy", "adversarial", *settings), digits, CPU)
+        training = begin(light(digits, method, align, *settings), digits, CPU)
         next(algorithm.steps(training))
         found.append(torch.cat([p.grad.flatten() for p in training.nets.student.parameters()]))
     assert found[0].abs().max() > 1e-3

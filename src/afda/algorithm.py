@@ -49,7 +49,7 @@ def steps(training: Training) -> Iterator[int]:
                 terms.append({"alignment": alignment(clean.features, labelled, recipe.align.mu(t))})
         optimizer.zero_grad()
         total(terms).backward()
-        clean = clean.detach()  # what it kept for this is free before more is kept
+        clean = clean.detach()  # frees what it kept of u, also where nothing went back through u, as in plain VAT
         for method in recipe.method:
             if method.goes_back_alone:
                 with training.runtime.autocast():
@@ -73,7 +73,7 @@ def steps(training: Training) -> Iterator[int]:
 
 
 def total(terms: list[Terms]) -> Tensor:
-    return torch.stack([term for some in terms for term in some.values()]).sum()
+    return sum((term for some in terms for term in some.values()), torch.zeros(()))
 
 
 def set_rates(training: Training, rates: dict[str, float]) -> None:

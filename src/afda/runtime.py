@@ -84,7 +84,7 @@ class EmulatedProducts(TorchFunctionMode):
 
     Hardware that has it multiplies bfloat16 and adds up in float32. Rounding to bfloat16 before and after a product in
     float32 gives the same but for the order of the sum, forwards and backwards, and does not take torch's slow way.
-    Gradients of several passes add up in float32 here, in bfloat16 there.
+    Gradients of passes that go back together add up in float32 here, in bfloat16 there.
     """
 
     def __torch_function__(

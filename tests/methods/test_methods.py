@@ -142,11 +142,13 @@ def test_the_average_is_short_at_first():
     assert PiModel().teacher_decay(0) is None
 
 
-@pytest.mark.parametrize("name", names("methods"))
-def test_what_goes_back_alone_has_no_gradient_through_the_clean_pass(name):
-    made = choice("methods", name)()
-    nets, batch, clean = problem(teacher=True)
-    terms = list(made.terms(nets, batch, clean, 0.5).values())
-    through = any(torch.autograd.grad(term, clean.logits, retain_graph=True, allow_unused=True)[0] is not None
-                  for term in terms)  # fmt: skip
-    assert through == (bool(terms) and not made.goes_back_alone)
+@pytest.mark.parametrize("net", [None, ShakeShake(width=1 / 16, heads=2)])
+@pytest.mark.parametrize(
+    "made", [made for name in names("methods") if (made := choice("methods", name)()).goes_back_alone]
+)
+def test_what_goes_back_alone_has_no_gradient_through_the_clean_pass(made, net):
+    nets, batch, clean = problem(net)
+    parts = [part for part in (clean.logits, clean.features, clean.second) if part is not None]
+    for term in made.terms(nets, batch, clean, 0.5).values():
+        assert torch.autograd.grad(term, parts, retain_graph=True, allow_unused=True) == (None,) * len(parts)
+        assert gradients(nets, term).any()

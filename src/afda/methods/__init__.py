@@ -114,8 +114,8 @@ class Method(Choice):
     shelf: ClassVar[str] = "methods"
     uses_unlabelled: ClassVar[bool] = True
     goes_back_alone: ClassVar[bool] = False
-    """Whether its terms have no gradient through the clean pass: they are then made after that pass has gone back, so
-    that the two do not need memory at once."""
+    """Whether its terms have a gradient, and none through the clean pass. They are then made after that pass has gone
+    back, so that the two do not need memory at once; `clean` has no gradient any more."""
 
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
         """The method's terms at progress t. `clean` is the one pass of x and u that everyone shares."""

@@ -232,7 +232,8 @@ const TERMS = { supervised: "Supervised term", consistency: "Consistency term", 
 
 function training(run) {
   const own = (points, name, i, more) => ({ name, points: points || [], colour: `var(--run${i})`, dash: DASHES[i], ...more });
-  const names = [...new Set(values.runs.flatMap((r) => Object.keys(r.curves.terms)))];
+  const logged = new Set(values.runs.flatMap((r) => Object.keys(r.curves.terms)));
+  const names = [...new Set([...Object.keys(TERMS), ...logged])].filter((name) => logged.has(name));
   const curves = run.curves;
   const tested = Object.entries(run.test_curve || {}).map(([step, error]) => [Number(step), error]);
   const light = run.discriminator;
