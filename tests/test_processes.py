@@ -1,5 +1,6 @@
 """Several processes train as one does: the same batch, the same updates, one log, one result."""
 
+import io
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ from torch.multiprocessing import spawn
 from afda import processes, workers
 from afda.algorithm import steps
 from afda.errors import UserError
+from afda.fit import assist
 from afda.runs import Run
 from afda.runtime import Runtime
 from afda.training import begin, check_shares
@@ -54,6 +56,17 @@ def updated(case):
             part.double()
     list(itertools.islice(steps(begun), 3))
     return bits(begun)
+
+
+def test_the_others_take_the_precision_of_the_first(monkeypatch):
+    """The first goes on in the precision that the run was begun in, whatever each would choose by itself."""
+    begun, said = made("vat"), io.BytesIO()
+    begun.step = begun.recipe.steps  # nothing is left to do
+    torch.save({**begun.state(), "precision": "bfloat16"}, said)
+    monkeypatch.setattr(processes, "told", said.getvalue)
+    assert begun.runtime.precision == "float32"
+    assist(begun)
+    assert begun.runtime.precision == "bfloat16"
 
 
 def at_work(cases):

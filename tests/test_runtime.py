@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from afda.nets.conv_large import ConvLarge
 from afda.nets.mlp import MLP
-from afda.runtime import EmulatedProducts, Runtime
+from afda.runtime import EmulatedProducts, Runtime, runtime
 
 IMAGES = torch.randn(6, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -64,3 +64,10 @@ def test_what_leaves_autocast_is_not_rounded():
     with emulated(), torch.autocast("cpu", enabled=False):
         inside = net(IMAGES).logits
     assert torch.equal(inside, net(IMAGES).logits)
+
+
+def test_float32_is_not_rounded_by_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    runtime("cpu")
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32

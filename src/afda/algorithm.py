@@ -19,6 +19,8 @@ def steps(training: Training) -> Iterator[int]:
     """
     recipe, nets, alignment, optimizer = training.recipe, training.nets, training.alignment, training.optimizer
     labelled = recipe.labelled_batch  # the first rows of a pass
+    together = [method for method in recipe.method if not method.goes_back_alone]
+    alone = [method for method in recipe.method if method.goes_back_alone]
 
     for step in range(training.step, recipe.steps):
         t = recipe.progress(step)
@@ -43,18 +45,17 @@ def steps(training: Training) -> Iterator[int]:
             supervised = losses.cross_entropy(of_x, batch.y)
             if recipe.supervised_mean == "batch":
                 supervised = supervised * recipe.labelled_batch / (recipe.labelled_batch + recipe.unlabelled_batch)
-            terms = [{"supervised": supervised}]
-            terms += [method.terms(nets, batch, clean, t) for method in recipe.method if not method.goes_back_alone]
+            terms = [{"supervised": supervised}, *(method.terms(nets, batch, clean, t) for method in together)]
             if alignment is not None and recipe.align is not None:
                 terms.append({"alignment": alignment(clean.features, labelled, recipe.align.mu(t))})
         optimizer.zero_grad()
         total(terms).backward()
         clean = clean.detach()  # frees what it kept of u, also where nothing went back through u, as in plain VAT
-        for method in recipe.method:
-            if method.goes_back_alone:
-                with training.runtime.autocast():
-                    terms.append(method.terms(nets, batch, clean, t))
-                total(terms[-1:]).backward()
+        for method in alone:
+            with training.runtime.autocast():
+                own = method.terms(nets, batch, clean, t)
+            total([own]).backward()
+            terms.append(own)
         set_rates(training, rates)
         processes.add_gradients(nets.student)
         optimizer.step()

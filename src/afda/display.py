@@ -391,7 +391,8 @@ def follow_bench(tasks: "dict[str, Task]", quiet: bool) -> "list[Row]":
 
 
 def bench_table(rows: "list[Row]", machine: dict[str, Any]) -> Table:
-    about = f"{machine['device_name']}, {machine['threads']} threads, {machine['precision']}, torch {machine['torch']}"
+    precisions = ", ".join(f"{net} in {precision}" for net, precision in machine["precision"].items())
+    about = f"{machine['device_name']}, {machine['threads']} threads, {precisions}, torch {machine['torch']}"
     table = Table(title=about, title_justify="left", title_style="")
     for heading, justify in (("", "left"), ("median", "right"), ("range of the middle half", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ def fit(
         save()
     if processes.count() > 1:
         buffer = io.BytesIO()
-        torch.save(training.state(), buffer)
+        torch.save({**training.state(), "precision": training.runtime.precision}, buffer)
         processes.told(buffer.getvalue())
     for step in steps(training):
         training.seconds = before + time.monotonic() - started
@@ -190,8 +190,10 @@ def fit(
 def assist(training: Training, stop: threading.Event | None = None) -> None:
     """What the other processes do while the first one does `fit`: the same updates from the same state. They write
     nothing, and do nothing if the first says nothing, since the run is finished."""
-    if state := processes.told():
-        training.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
+    if said := processes.told():
+        state = torch.load(io.BytesIO(said), map_location="cpu", weights_only=True)
+        training.runtime = replace(training.runtime, precision=state["precision"])
+        training.restore(state)
         for _ in steps(training):
             if processes.any_says(stop is not None and stop.is_set()):
                 processes.told()

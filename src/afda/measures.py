@@ -72,9 +72,13 @@ def median_bandwidth(
     return distances.median().square() if of == "squared" else distances.median()
 
 
-def kernel_sum(p: Tensor, q: Tensor, bandwidth: Tensor) -> Tensor:
-    """Sum of exp(-||p_i - q_j||^2 / bandwidth) over all pairs, in chunks so that the matrix is never held whole."""
-    p, q = p / bandwidth.sqrt(), q / bandwidth.sqrt()
+def kernel_sum(p: Tensor, q: Tensor | None, bandwidth: Tensor) -> Tensor:
+    """Sum of exp(-||p_i - q_j||^2 / bandwidth) over all pairs, in chunks so that the matrix is never held whole.
+
+    Without q over the pairs i != j of p itself: chunks off the diagonal are computed once and counted twice.
+    """
+    within = q is None
+    p, q = (of_set / bandwidth.sqrt() for of_set in (p, p if q is None else q))
     p_norms, q_norms = p.square().sum(dim=1, keepdim=True), q.square().sum(dim=1, keepdim=True)
     # One product gives the exponents: (2p, -|p|^2, 1) . (q, 1, -|q|^2) = -|p - q|^2.
     left = torch.cat([2 * p, -p_norms, torch.ones_like(p_norms)], dim=1)
@@ -82,27 +86,17 @@ def kernel_sum(p: Tensor, q: Tensor, bandwidth: Tensor) -> Tensor:
     recorded = left.requires_grad or right.requires_grad
     buffer = left.new_empty(0 if recorded else min(len(p), CHUNK) * min(len(q), CHUNK))
     total = torch.zeros((), dtype=torch.float64, device=p.device)
-    for rows in left.split(CHUNK):
-        for columns in right.split(CHUNK):
+    for i, rows in enumerate(left.split(CHUNK)):
+        for j, columns in enumerate(right.split(CHUNK)):
+            if within and j < i:
+                continue
             if recorded:
                 kernel = (rows @ columns.T).exp()
             else:  # the same in place: fresh memory would cost more than the arithmetic
                 kernel = buffer[: len(rows) * len(columns)].view(len(rows), len(columns))
                 torch.mm(rows, columns.T, out=kernel).exp_()
-            total = total + kernel.sum(dim=1).sum(dtype=torch.float64)
-    return total
-
-
-def within_sum(p: Tensor, bandwidth: Tensor) -> Tensor:
-    """The sum over i != j of one set's own pairs: chunks off the diagonal are computed once and counted twice."""
-    blocks = p.split(CHUNK)
-    total = torch.zeros((), dtype=torch.float64, device=p.device)
-    for i, block in enumerate(blocks):
-        # The diagonal, k(p_i, p_i) = 1, does not belong to the sum.
-        total = total + kernel_sum(block, block, bandwidth) - len(block)
-        for other in blocks[i + 1 :]:
-            total = total + 2 * kernel_sum(block, other, bandwidth)
-    return total
+            total = total + (2 if within and j > i else 1) * kernel.sum(dim=1).sum(dtype=torch.float64)
+    return total - len(p) if within else total  # the diagonal, k(p_i, p_i) = 1, does not belong to the sum
 
 
 def mmd2(
@@ -132,8 +126,8 @@ def mmd2(
     gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
     n, m = len(p), len(q)
     return (
-        within_sum(p, gamma) / (n * (n - 1))
-        + within_sum(q, gamma) / (m * (m - 1))
+        kernel_sum(p, None, gamma) / (n * (n - 1))
+        + kernel_sum(q, None, gamma) / (m * (m - 1))
         - 2 * kernel_sum(p, q, gamma) / (n * m)
     )
 

@@ -91,6 +91,7 @@ def predicted(
             return item.name, str(problem)
 
     ready, familiar = folded(model), copy.deepcopy(model.familiar)
+    headings = [f"p_{name}" for name in model.classes]
     if familiar is not None:
         familiar.cpu()  # where outputs come back to
     for batch in in_batches(in_parallel(read, todo), BATCH):
@@ -103,11 +104,11 @@ def predicted(
         result = outputs(ready, torch.from_numpy(np.stack([image for _, image in good])), runtime, batch=BATCH)
         probabilities = answers(model, result.logits)
         confidence, best = probabilities.max(dim=1)
-        unlike = familiar.unlike(result.features) if familiar is not None else None
-        for i, ((name, _), shares) in enumerate(zip(good, probabilities.tolist(), strict=True)):
-            row: Row = {"path": name, "label": model.classes[int(best[i])], "confidence": float(confidence[i])}
-            row["unlike_training"] = None if unlike is None else bool(unlike[i])
-            yield row | {f"p_{k}": share for k, share in zip(model.classes, shares, strict=True)}
+        unlike = familiar.unlike(result.features).tolist() if familiar is not None else [None] * len(good)
+        columns = confidence.tolist(), best.tolist(), unlike, probabilities.tolist()
+        for (name, _), sure, k, strange, shares in zip(good, *columns, strict=True):
+            row: Row = {"path": name, "label": model.classes[k], "confidence": sure, "unlike_training": strange}
+            yield row | dict(zip(headings, shares, strict=True))
 
 
 @contextlib.contextmanager

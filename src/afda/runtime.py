@@ -65,6 +65,15 @@ class Runtime:
             return x
         return x.to(self.device)
 
+    def picked(self, x: Tensor, rows: Tensor) -> Tensor:
+        """These rows of what is `kept`, on the device. A GPU is not waited for: what goes there goes from memory that
+        it can read by itself."""
+        if self.device.type != "cuda":
+            return x[rows]
+        if x.device.type != "cuda":
+            return x[rows].pin_memory().to(self.device, non_blocking=True)
+        return x[rows.pin_memory().to(self.device, non_blocking=True)]
+
     def describe(self) -> dict[str, Any]:
         return {
             "device": str(self.device),
@@ -115,6 +124,8 @@ def runtime(device: str = "auto", precision: str = "auto", threads: int | None =
         torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError):
         raise UserError(f"The device {device!r} cannot be used on this machine; try --device cpu.") from None
+    # float32 is to be float32: by default a GPU's convolutions round it to ten bits, in which VAT's probe is lost.
+    torch.backends.cudnn.allow_tf32 = False
     return Runtime(chosen, precision)
 
 

@@ -74,9 +74,8 @@ class Training:
     def inputs(self, rows: Tensor) -> Tensor:
         """What the net gets for these training images."""
         if self.whitened is None:
-            return self.normaliser(self.images[rows].to(self.runtime.device))
-        rows = rows.to(self.whitened.device)
-        return self.whitened[rows].to(self.runtime.device, memory_format=torch.channels_last)
+            return self.normaliser(self.runtime.picked(self.images, rows))
+        return self.runtime.picked(self.whitened, rows).contiguous(memory_format=torch.channels_last)
 
     def batch(self, step: int) -> Batch:
         """The batch of this step, or this process's images of it: a function of the seed and the step."""
@@ -84,11 +83,10 @@ class Training:
         key = int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
         def drawn(indices: np.ndarray, size: int, stream: int) -> Tensor:
-            chosen = indices[draw(len(indices), size, step, seed=recipe.seed, stream=stream)]
-            return torch.from_numpy(chosen).to(self.images.device)
+            return torch.from_numpy(indices[draw(len(indices), size, step, seed=recipe.seed, stream=stream)])
 
         i = drawn(self.split.labelled, recipe.labelled_batch, 1)
-        x, y = self.inputs(processes.mine(i)), self.labels[i.to(device)]
+        x, y = self.inputs(processes.mine(i)), self.runtime.picked(self.labels, i)
         u = x[:0]
         if recipe.uses_unlabelled:
             j = drawn(self.split.unlabelled, recipe.unlabelled_batch, 2)

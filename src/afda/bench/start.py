@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from afda.bench.timing import Row, in_turns, row
+from afda.errors import RunFailed
 
 COMMAND = (sys.executable, "-m", "afda")
 
@@ -22,9 +23,11 @@ def first_step() -> None:
         log = Path(folder) / "run" / "log.jsonl"
         options = ["--steps", "100", "--quiet", "--no-test", "--out", str(log.parent)]
         with subprocess.Popen([*COMMAND, "train", "digits", *options]) as process:
-            while not (log.exists() and log.stat().st_size) and process.poll() is None:
+            while not (begun := log.exists() and log.stat().st_size) and process.poll() is None:
                 time.sleep(0.005)
             process.kill()
+        if not begun:
+            raise RunFailed("`afda train digits` ended before its first step; run it to see why.")
 
 
 def seconds(name: str, wait: Callable[[], None]) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from random import Random
 from typing import NamedTuple
 
 from afda.runtime import settle
@@ -23,7 +24,8 @@ Times = dict[str, list[float]]
 
 
 def in_turns(**work: Callable[[], object]) -> Times:
-    """Seconds that each takes, once per round after a round to warm up; every other round goes backwards.
+    """Seconds that each takes, once per round after a round to warm up. Every round has an order of its own, for what
+    comes after itself, or after its like, finds the caches warm.
 
     There are at least `ROUNDS` rounds, and more of what is short, until `SECONDS` have passed.
     """
@@ -31,15 +33,15 @@ def in_turns(**work: Callable[[], object]) -> Times:
         do()
     taken: Times = {name: [] for name in work}
     began = time.perf_counter()
-    order = list(work)
+    order, random = list(work), Random(0)
     while len(taken[order[0]]) < ROUNDS or (time.perf_counter() - began < SECONDS and len(taken[order[0]]) < MOST):
+        random.shuffle(order)
         for name in order:
             settle()
             start = time.perf_counter()
             work[name]()
             settle()
             taken[name].append(time.perf_counter() - start)
-        order.reverse()
     return taken
 
 

@@ -228,10 +228,12 @@ def bench(
     """
     from afda import display
     from afda.bench import tasks
+    from afda.bench.steps import precisions
 
     machine = chosen_runtime(device, precision, threads)
     rows = display.follow_bench(tasks(machine, only), as_json)
+    about = machine.describe() | {"precision": precisions(machine)}
     if as_json:
-        print_json({"machine": machine.describe(), "rows": [row._asdict() for row in rows]})
+        print_json({"machine": about, "rows": [row._asdict() for row in rows]})
     else:
-        display.out.print(display.bench_table(rows, machine.describe()))
+        display.out.print(display.bench_table(rows, about))

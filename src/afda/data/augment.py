@@ -20,9 +20,11 @@ def augmented(x: Tensor, how: Preparation) -> Tensor:
     if how.flip:
         flipped = processes.mine(torch.rand(of_all, 1, device=x.device) < 0.5)
         columns = torch.where(flipped, columns.flip(1), columns)
-    # Advanced indexing of (image, row, column) leaves the channels last, which is also the layout that is fast.
+    # One list of places, and the channels last: the fast way to pick pixels, and the layout that is fast afterwards.
     image = torch.arange(n, device=x.device)[:, None, None]
-    view = x.permute(0, 2, 3, 1)[image, reflected(rows, height)[:, :, None], reflected(columns, width)[:, None, :]]
+    place = (image * height + reflected(rows, height)[:, :, None]) * width + reflected(columns, width)[:, None, :]
+    pixels = x.permute(0, 2, 3, 1).flatten(0, 2)
+    view = pixels.index_select(0, place.flatten()).view(n, height, width, x.shape[1])
     if how.padding == "zero":
         inside = inside_image(rows, height)[:, :, None] & inside_image(columns, width)[:, None, :]
         view = view * inside[..., None]

@@ -237,12 +237,13 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """The results in the order of the items, a few ahead of their use; decoders release the interpreter, so threads are
     enough."""
     waiting: deque[Future[list[R]]] = deque()
-    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    cores = os.cpu_count() or 1
+    with warnings.catch_warnings(), ThreadPoolExecutor(cores) as pool:
         warnings.simplefilter("ignore")  # of Pillow's, about files that are odd but readable
         rest = iter(items)
         while part := list(islice(rest, TOGETHER)):
             waiting.append(pool.submit(lambda part: [work(item) for item in part], part))
-            if len(waiting) > AHEAD // TOGETHER:
+            if len(waiting) > max(AHEAD // TOGETHER, 2 * cores):
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
