@@ -19,7 +19,8 @@ from afda.errors import UserError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 WIDE_ENOUGH = 32
-"""Channels of a net's narrowest convolution from which on bfloat16 is chosen on a CPU; narrower ones were not tried."""
+"""Channels of a net's narrowest convolution, the first aside, from which on bfloat16 is chosen on a CPU: with fewer it
+gains little (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Runtime:
         if self.precision != "auto":
             return self
         channels = [layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv2d)]
-        wide = self.device.type == "cuda" or min(channels, default=0) >= WIDE_ENOUGH
+        wide = self.device.type == "cuda" or min(channels[1:], default=0) >= WIDE_ENOUGH
         return replace(self, precision="bfloat16" if wide and fast_bfloat16(self.device) else "float32", free=True)
 
     @contextlib.contextmanager

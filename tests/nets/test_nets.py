@@ -316,4 +316,5 @@ def test_automatic_precision_follows_the_machine_and_the_width(monkeypatch):
     monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: True)
     assert machine.suited(wide).precision == "bfloat16"
     assert machine.suited(narrow).precision == "float32"
+    assert machine.suited(WRN282().build(IMAGE, 10)).precision == "bfloat16"  # whose first convolution is a narrow one
     assert Runtime(torch.device("cpu"), "float32").suited(wide).precision == "float32"
