@@ -482,6 +482,19 @@ def test_what_goes_back_alone_gives_the_gradient_of_the_whole_loss(digits, monke
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("method", ["supervised", "mean-teacher", "vat+entropy"])
+def test_bfloat16_gives_nearly_the_gradient_of_float32(digits, method):
+    """Of the first step: unlike a wrong target or a lost term, rounding turns it a little only."""
+    found = []
+    for precision in ("float32", "bfloat16"):
+        made = light(digits, method, "adversarial")
+        training = begin(made, digits, Runtime(CPU.device, precision))
+        next(algorithm.steps(training))
+        found.append(torch.cat([p.grad.flatten() for p in training.nets.student.parameters()]))
+    assert not torch.equal(*found)
+    assert torch.cosine_similarity(*found, dim=0) > 0.99
+
+
 def test_seeds_differ_and_repeat(digits, tmp_path):
     runs = [trained(light(digits, "vat+entropy", "adversarial", f"seed={s}"), digits, tmp_path / f"{i}")
             for i, s in enumerate((0, 0, 1))]  # fmt: skip
