@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from afda.algorithm import steps
+from afda.bench import MEANINGS, tasks
 from afda.bench import steps as bench_steps
-from afda.bench import tasks
 from afda.bench.bare import KNOWN, bare_step
 from afda.bench.mmd import features, mmd_rows, products
 from afda.bench.steps import SETTINGS, noise_images
@@ -91,6 +91,8 @@ def test_names(monkeypatch):
     rows = list(tasks(CPU, "precision_gain/cpu")["precision_gain/cpu"]())
     assert {row.name for row in rows} == {f"precision_gain/cpu/{s}" for s in bench_steps.SETTINGS}
     assert all(row.value > 0 for row in rows)
+    assert {name.partition("/")[0] for name in found} - {"mmd"} <= set(MEANINGS)
+    assert {row.name for row in mmd_rows(100)} <= set(MEANINGS)
 
 
 def test_command(afda):

@@ -22,6 +22,7 @@ from afda.sweep import Job, seconds_left
 
 if TYPE_CHECKING:
     from afda.bench import Row, Task
+    from afda.runtime import Runtime
 
 
 # Paths and names of classes may look like markup; they are shown as they are.
@@ -92,7 +93,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda done: status.update(f"{done:,} {what}")
 
 
-def introduce(recipe: Recipe, data: DataSet, chosen: str | None, emulated: bool = False) -> None:
+def introduce(recipe: Recipe, data: DataSet, chosen: str | None, runtime: "Runtime") -> None:
     """What the user should know before a training begins."""
     remarks = [f"Note: {note}" for note in data.notes]
     if chosen is not None:
@@ -103,8 +104,10 @@ def introduce(recipe: Recipe, data: DataSet, chosen: str | None, emulated: bool 
             remarks.insert(1, f"Net {recipe.net.name()}, because it suits {kind}; --net decides otherwise.")
     if recipe.preparation.normalise == "zca":
         remarks.append("Fitting the whitening of the images; this takes a minute or two.")
-    if emulated:
+    if runtime.emulates:
         remarks.append("This CPU has no bfloat16, so it is emulated; float32 would be faster.")
+    elif runtime.precision == "bfloat16" and runtime.free:
+        remarks.append("In bfloat16, which suits this net and machine; --precision float32 decides otherwise.")
     for remark in remarks:
         err.print(remark, highlight=False)
 
@@ -368,7 +371,7 @@ MOST_CLASSES = 30
 
 def predictions(result: dict[str, Any]) -> None:
     """What `afda predict` has done."""
-    common = ", ".join(f"{count} of {name}" for name, count in list(result["classes"].items())[:10])
+    common = ", ".join(f"{name}: {count}" for name, count in list(result["classes"].items())[:10])
     out.print(f"Predictions in {result['file']}: {result['images']} ({common}).", highlight=False)
     if result["unlike"]:
         out.print(f"Unlike the training images: {result['unlike']}; do not trust their labels.", highlight=False)
@@ -391,11 +394,13 @@ def follow_bench(tasks: "dict[str, Task]", quiet: bool) -> "list[Row]":
 
 
 def bench_table(rows: "list[Row]", machine: dict[str, Any]) -> Table:
-    precisions = ", ".join(f"{net} in {precision}" for net, precision in machine["precision"].items())
+    from afda.bench import MEANINGS
+
+    precisions = ", ".join(f"net {net} in {precision}" for net, precision in machine["precision"].items())
     about = f"{machine['device_name']}, {machine['threads']} threads, {precisions}, torch {machine['torch']}"
     table = Table(title=about, title_justify="left", title_style="")
-    for heading, justify in (("", "left"), ("median", "right"), ("range of the middle half", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for heading in ("", "median", "range", ""):
+        table.add_column(heading, justify="right" if heading else "left")
     for row in rows:
-        table.add_row(row.name, f"{row.value:.3g}", f"{row.spread:.2g}")
+        table.add_row(row.name, f"{row.value:.3g}", f"{row.spread:.2g}", MEANINGS[row.name.partition("/")[0]])
     return table

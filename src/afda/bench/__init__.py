@@ -8,6 +8,20 @@ from afda.errors import UserError
 from afda.runtime import Runtime
 
 Task = Callable[[], Iterator[Row]]
+MEANINGS = {
+    "step_efficiency": "of the speed of a bare loop; 1 is the limit",
+    "alignment_price": "more time per step; 0 is nothing",
+    "precision_gain": "times as fast as plain float32",
+    "predict_efficiency": "of the speed of bare passes; 1 is the limit",
+    "decode_efficiency": "of the speed of bare decoding",
+    "step_size_ratio": "time per step with 100 times the images; 1 is no more",
+    "mmd_ratio": "times as long as its products; 1 is the limit",
+    "mmd_peak_mb": "MB",
+    "mmd_growth_exponent": "of time with the number of images; 2 is quadratic",
+    "help_seconds": "s",
+    "first_step_seconds": "s",
+}
+"""What the rows are, by the first part of their names."""
 
 
 def tasks(runtime: Runtime, only: str = "") -> dict[str, Task]:

@@ -224,7 +224,8 @@ def bench(
 ) -> None:
     """This machine's speed against its own limit.
 
-    Training steps, prediction, decoding, MMD^2 and starting.
+    Training steps, prediction, decoding, MMD^2 and starting: a quarter of an hour or more. Medians of ratios, with the
+    range of the middle half of the rounds; docs/performance.md says what each is.
     """
     from afda import display
     from afda.bench import tasks

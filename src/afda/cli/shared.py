@@ -16,7 +16,12 @@ from afda.errors import UserError
 
 AsJson = Annotated[bool, typer.Option("--json", help="print only JSON")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
-Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="float32, bfloat16, or auto: bfloat16 where this machine has it and the net is wide enough to gain"
+    ),
+]
 AtOnce = Annotated[
     int | None,
     typer.Option("--jobs", help="runs at a time; by default one per GPU or, without, per core", min=1),

@@ -126,7 +126,7 @@ def train(
     def follow(training: Any, lines: Any) -> None:
         recipe = training.recipe
         if not quiet and recipe is made:
-            display.introduce(recipe, images, name if begun is None else None, training.runtime.emulates)
+            display.introduce(recipe, images, name if begun is None else None, training.runtime)
         elif not quiet:
             display.err.print("Now on the labels alone, to compare.", highlight=False)
         try:

@@ -70,7 +70,9 @@ def verdict_in_words(path: Path, machine: Runtime) -> str:
     """Whether the unlabelled images helped a run, by the supervised-only run inside its directory."""
     runs = with_answers([path], machine)
     found = versus(runs[0], runs)
-    return " ".join(found["words"][:2]) if found else "There are no test or validation images to compare them on."
+    if not found:
+        return "Whether the unlabelled images helped is not known: there are no test or validation images to compare on."
+    return " ".join(found["words"][:2])
 
 
 def findings(paths: Sequence[Path], machine: Runtime, tell: Callable[[str], None] = lambda _: None) -> dict[str, Any]:

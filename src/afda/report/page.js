@@ -175,6 +175,8 @@ function verdict(run) {
       ? h("p", { class: "lead" }, kept(run.versus.words[0]), " ", h("span", { class: `outcome ${run.versus.outcome}`, id: "outcome" }, kept(run.versus.words[1])), " ", h("span", { class: "quiet" }, run.versus.words.slice(2).join(" ")))
       : h("p", { class: "quiet" }, run.supervised_only
         ? "This run learnt from the labelled images alone; it is what others are compared with."
+        : run.part === null
+        ? "Whether the unlabelled images helped is not known: there are no test or validation images to compare on."
         : "Whether the unlabelled images helped is not known: there is no supervised-only run with the same labels to compare with. Train one with --method supervised --align none and give both to afda report."),
     run.missing.length ? h("div", { class: "missing", role: "note" }, run.missing.map((m) => h("p", {}, m))) : null,
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
