@@ -71,7 +71,7 @@ def verdict_in_words(path: Path, machine: Runtime) -> str:
     runs = with_answers([path], machine)
     found = versus(runs[0], runs)
     if not found:
-        return "Whether the unlabelled images helped is not known: there are no test or validation images to compare on."
+        return "There are no test or validation images to tell whether the unlabelled images helped."
     return " ".join(found["words"][:2])
 
 
