@@ -108,3 +108,4 @@ def test_command(afda):
     code, _, complaint = afda("bench", "--only", "nonsense")
     assert code == 2
     assert "nonsense" in complaint
+    assert all(name in complaint for name in MEANINGS)

@@ -73,6 +73,20 @@ def test_it_says_whether_unlabelled_images_helped(place, run):
     afda(place, "train", "images", "--out", "run", code=2)
 
 
+def test_labels_alone_are_trained_on_only_if_there_is_something_to_compare_on(place, tmp_path, digits):
+    arrays = {"x": digits.train.x[:200, 0].numpy(), "y": np.where(np.arange(200) < 40, digits.train.y[:200], -1)}
+    np.savez(tmp_path / "few.npz", **arrays)
+
+    def trained(out, *more):
+        return as_json(place, "train", tmp_path / "few.npz", "--steps", "2", "--out", tmp_path / out, *more)
+
+    assert "baseline" not in trained("alone")
+    assert not (tmp_path / "alone" / "supervised-only").exists()
+    assert as_json(place, "check", tmp_path / "few.npz")["expected"]["seconds_per_1000_steps_supervised"] == 0
+    assert "baseline" in trained("held", "--labels", "20", "--validation")
+    assert "baseline" in trained("asked", "--baseline")
+
+
 def test_evaluate(place, run):
     stored = json.loads((run / "result.json").read_text())["test_error"]
     assert as_json(place, "evaluate", "run")["error"] == pytest.approx(stored)

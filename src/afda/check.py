@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from afda.baseline import without_unlabelled
+from afda.baseline import follows, without_unlabelled
 from afda.budget import seconds_per_step
 from afda.data.cache import headers
 from afda.data.decode import Header
@@ -140,7 +140,7 @@ def listed_in_short(names: list[str]) -> str:
 def expected(recipe: Recipe, data: DataSet, runtime: Runtime) -> dict[str, Any]:
     """What training costs on this machine, measured."""
     per_step = seconds_per_step(recipe, data, runtime)
-    alone = seconds_per_step(without_unlabelled(recipe), data, runtime) if recipe.uses_unlabelled else 0.0
+    alone = seconds_per_step(without_unlabelled(recipe), data, runtime) if follows(recipe, data) else 0.0
     return {
         "net": recipe.net.name(),
         "steps": recipe.steps,

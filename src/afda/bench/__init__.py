@@ -40,5 +40,9 @@ def tasks(runtime: Runtime, only: str = "") -> dict[str, Task]:
     if asked.startswith("mmd_"):
         chosen = {"mmd": found["mmd"]}
     if not chosen:
-        raise UserError(f"Nothing that is measured begins with {only!r}; choose from: {', '.join(found)}.")
+        example = next(name for name in found if name.startswith("step_efficiency"))
+        raise UserError(
+            f"Nothing that is measured begins with {only!r}; there are {', '.join(MEANINGS)}, "
+            f"of which those of a net go on with it ({' or '.join(steps.NETS)}) and a method, as in {example}."
+        )
     return chosen

@@ -1,7 +1,6 @@
 """`afda train` and the look before it, `afda check`."""
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -62,7 +61,7 @@ def train(
     ] = None,
     baseline: Annotated[
         bool | None,
-        typer.Option(help="also train on the labels alone, to compare; by default with a person's own data"),
+        typer.Option(help="also train on the labels alone, to compare; by default with own data, some of it held out"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="the run's directory; by default under runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
@@ -84,7 +83,7 @@ def train(
 ) -> None:
     """Train one classifier. With no --method it is AFDA: VAT with entropy, plus adversarial alignment."""
     from afda import display, fit, workers
-    from afda.baseline import without_unlabelled
+    from afda.baseline import follows, without_unlabelled
     from afda.budget import steps_within
     from afda.runs import BASELINE, Run
 
@@ -115,7 +114,7 @@ def train(
     path = out or Path("runs") / f"{images.name}-{made.title}-{made.labels or 'all'}-seed{made.seed}"
     if resume and not (path / "recipe.json").exists():
         raise UserError(f"There is no run to resume in {path}; leave --resume out to begin one.")
-    compared = made.uses_unlabelled and (os.path.isabs(images.source) if baseline is None else baseline)
+    compared = follows(made, images) if baseline is None else baseline and made.uses_unlabelled
     if minutes is not None:
         todo = [made, without_unlabelled(made)] if compared else [made]
         made = made.with_settings([f"steps={steps_within(minutes, todo, images, machine, started)}"])
