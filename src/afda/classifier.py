@@ -116,11 +116,11 @@ class FalseGradient(nn.Module):
 
 
 class GlobalAverage(nn.Module):
-    """The mean of each feature map. Written so that its gradient has the layout of maps whose channels are last: in any
-    other, the layer before it takes several times as long to go back."""
+    """The mean of each feature map, in full precision. Written so that its gradient has the layout of maps whose
+    channels are last: in any other, the layer before it takes several times as long to go back."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.permute(0, 2, 3, 1).flatten(1, 2).mean(dim=1)
+        return x.permute(0, 2, 3, 1).flatten(1, 2).mean(dim=1, dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 class Classifier(nn.Module):

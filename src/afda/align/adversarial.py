@@ -57,10 +57,11 @@ class AdversarialAlignment(Alignment):
             group["lr"] = learning_rate
         if beta1 is not None:
             group["betas"] = (beta1, group["betas"][1])
-        scores = self.scores(features.detach())
-        self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
-        self.optimizer.zero_grad()
-        (-losses.adversarial(scores, labelled)).backward()
+        with torch.autocast(features.device.type, enabled=False):  # which would round the way back, too
+            scores = self.scores(features.detach())
+            self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
+            self.optimizer.zero_grad()
+            (-losses.adversarial(scores, labelled)).backward()
         self.optimizer.step()
 
     def scores(self, features: Tensor) -> Tensor:
