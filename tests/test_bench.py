@@ -25,9 +25,10 @@ def test_every_method_of_the_shelf_is_measured():
     assert set(KNOWN) == set(names("methods"))
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("align", ["none", "adversarial"])
 @pytest.mark.parametrize("method", [*KNOWN, AFDA, "vat-on-all"])
-def test_the_bare_loop_makes_the_passes_of_a_real_step(method, align):
+def test_the_bare_loop_makes_the_passes_of_a_real_step(method, align, precision):
     """As many images forward and backward through f, and as many through d, as a step of the training."""
     data = noise_images(300)
     settings = ["labelled_batch=4", "unlabelled_batch=6", "net.width=0.03"]
@@ -51,7 +52,8 @@ def test_the_bare_loop_makes_the_passes_of_a_real_step(method, align):
         assert all(moved)
         return sorted(passes)
 
-    real, other = begin(made, data, CPU), begin(made, data, CPU)
+    runtime = Runtime(CPU.device, precision)
+    real, other = begin(made, data, runtime), begin(made, data, runtime)
     updates = steps(real)
     assert counted(lambda: next(updates), real) == counted(bare_step(other), other)
 
@@ -86,7 +88,10 @@ def test_names(monkeypatch):
     assert set(tasks(CPU, "step_efficiency/cpu/pi")) == {"step_efficiency/cpu/pi-model"}
     assert set(tasks(CPU, "alignment_price/cpu/pi-model")) == {"step_efficiency/cpu/pi-model"}
     assert set(tasks(CPU, "alignment_price/cpu/vat+entropy")) == {"step_efficiency/cpu/vat+entropy"}
-    assert set(tasks(CPU, "mmd_ratio")) == {"mmd"}
+    assert set(tasks(CPU, "mmd_ratio")) == set(tasks(CPU, "mmd")) == {"mmd"}
+    assert set(tasks(CPU, "alignment")) == set(tasks(CPU, "step_efficiency"))
+    assert set(tasks(CPU, "precision_gain/cpu/bfloat16")) == {"precision_gain/cpu"}
+    assert set(tasks(CPU)) > set(tasks(CPU, "step")) > set(tasks(CPU, "step_efficiency"))
     monkeypatch.setattr(bench_steps, "SETTINGS", {k: v for k, v in SETTINGS.items() if "compiled" not in k})
     rows = list(tasks(CPU, "precision_gain/cpu")["precision_gain/cpu"]())
     assert {row.name for row in rows} == {f"precision_gain/cpu/{s}" for s in bench_steps.SETTINGS}

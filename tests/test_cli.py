@@ -177,6 +177,14 @@ def test_resume_of_a_finished_run_prints_its_result(afda, finished):
     assert "The run was finished already" in text
 
 
+def test_the_labels_alone_are_trained_on_in_the_precision_of_the_run(afda, few, tmp_path):
+    options = ("--steps", 2, "--quiet", "--out", tmp_path / "a")
+    assert afda("train", few, *FAST, *options, "--precision", "bfloat16", "--no-baseline")[0] == 0
+    assert afda("train", few, "--out", tmp_path / "a", "--quiet", "--resume", "--baseline")[0] == 0
+    known = [Run(path).read_json("environment.json") for path in (tmp_path / "a", tmp_path / "a" / "supervised-only")]
+    assert [one["precision"] for one in known] == ["bfloat16", "bfloat16"]
+
+
 def test_overwrite(afda, finished, few, tmp_path):
     assert afda("train", few, *FAST, "--steps", 2, "--quiet", "--out", tmp_path / "a") == (0, "", "")
     assert "5 labels cannot cover" in complaint(

@@ -11,7 +11,7 @@ from afda.inference import outputs
 from afda.recipe import Recipe
 from afda.results import MEASURED, TRACED, validation_images
 from afda.runtime import Runtime, settle
-from afda.training import begin
+from afda.training import Training, begin
 
 WARM_UP, MEASURED_SECONDS, MOST_STEPS = 3, 1.5, 100
 FEWEST = 50
@@ -20,9 +20,13 @@ RESERVE = 0.1
 """Of the time, kept for reading the data, logging and checkpoints."""
 
 
-def seconds_per_step(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
-    """What an update costs, from the first few of a training that is thrown away."""
-    training = begin(recipe.with_settings([f"steps={WARM_UP + MOST_STEPS}"]), data, runtime)
+def tried(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
+    """A training to measure with and to throw away."""
+    return begin(recipe.with_settings([f"steps={WARM_UP + MOST_STEPS}"]), data, runtime)
+
+
+def seconds_per_step(training: Training) -> float:
+    """What an update costs, from the first few."""
     updates = steps(training)
     for _ in range(WARM_UP):
         next(updates)
@@ -36,20 +40,25 @@ def seconds_per_step(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
     return spent / (training.step - WARM_UP)
 
 
-def seconds_at_the_end(recipe: Recipe, data: DataSet, runtime: Runtime) -> float:
-    """What looking at the images costs: twenty times at a sample while training, and once at nearly all."""
-    model = begin(recipe, data, runtime).model()
-    sample = data.train.x[:500]
-    outputs(model, sample[:50], runtime)
+def seconds_besides(training: Training) -> float:
+    """What a training costs besides its updates, before the first of them: making the images ready, and looking at
+    them, twenty times at a sample while training and once at nearly all."""
+    data, parts = training.data, training.split
     started = time.monotonic()
-    outputs(model, sample, runtime)
+    training.batch(0)
+    settle()
+    until_ready = time.monotonic() - started
+    model, sample = training.model(), data.train.x[:500]
+    outputs(model, sample[:50], training.runtime)
+    started = time.monotonic()
+    outputs(model, sample, training.runtime)
     per_image = (time.monotonic() - started) / len(sample)
-    parts = recipe.split_of(data)
     validation = validation_images(data, parts)
     held_out = [0 if part is None else len(part) for part in (validation, data.test)]
     kinds = [len(parts.labelled), len(parts.unlabelled)]
     traced = sum(min(count, TRACED) for count in (*kinds, held_out[0]))
-    return per_image * (20 * traced + sum(min(count, MEASURED) for count in kinds) + sum(held_out))
+    looked_at = 20 * traced + sum(min(count, MEASURED) for count in kinds) + sum(held_out)
+    return until_ready + per_image * looked_at
 
 
 def steps_within(
@@ -57,11 +66,14 @@ def steps_within(
 ) -> int:
     """The number of updates with which all these recipes together end in time, which runs since `started`."""
     started = time.monotonic() if started is None else started
-    per_step = sum(seconds_per_step(recipe, data, runtime) for recipe in recipes)
-    at_the_end = sum(seconds_at_the_end(recipe, data, runtime) for recipe in recipes)
-    found = int((60 * minutes * (1 - RESERVE) - at_the_end - (time.monotonic() - started)) / per_step)
+    per_step = besides = 0.0
+    for recipe in recipes:
+        training = tried(recipe, data, runtime)
+        besides += seconds_besides(training)
+        per_step += seconds_per_step(training)
+    found = int((60 * minutes * (1 - RESERVE) - besides - (time.monotonic() - started)) / per_step)
     if found < FEWEST:
-        needed = (FEWEST * per_step + at_the_end + time.monotonic() - started) / (60 * (1 - RESERVE))
+        needed = (FEWEST * per_step + besides + time.monotonic() - started) / (60 * (1 - RESERVE))
         raise UserError(
             f"Within --minutes {minutes:g} this machine can do only {max(found, 0)} updates; give it at least "
             f"--minutes {math.ceil(1.5 * needed)}, or smaller images (--size) or a narrower net (--set net.width=...)."

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from afda.baseline import follows, without_unlabelled
-from afda.budget import seconds_per_step
+from afda.budget import seconds_per_step, tried
 from afda.data.cache import headers
 from afda.data.decode import Header
 from afda.data.files import TABLES, listed
@@ -139,8 +139,10 @@ def listed_in_short(names: list[str]) -> str:
 
 def expected(recipe: Recipe, data: DataSet, runtime: Runtime) -> dict[str, Any]:
     """What training costs on this machine, measured."""
-    per_step = seconds_per_step(recipe, data, runtime)
-    alone = seconds_per_step(without_unlabelled(recipe), data, runtime) if follows(recipe, data) else 0.0
+    per_step = seconds_per_step(tried(recipe, data, runtime))
+    alone = 0.0
+    if follows(recipe, data):
+        alone = seconds_per_step(tried(without_unlabelled(recipe), data, runtime))
     return {
         "net": recipe.net.name(),
         "steps": recipe.steps,

@@ -92,7 +92,8 @@ class Dropout(nn.Module):
     """Element-wise dropout, with p rounded to 1/256.
 
     The mask depends on the random state, shape and layout alone, so a pass repeated from the same state drops the same
-    elements in any precision. Eight elements share one random number, which is what makes it cheap on a CPU.
+    elements in any precision. Eight elements share one random number, which is what makes it cheap on a CPU. In
+    bfloat16 the scale of what is kept is rounded, by 0.4 % at most; that of p = 0.5 is exact.
     """
 
     def __init__(self, p: float = 0.5) -> None:

@@ -381,10 +381,10 @@ def predictions(result: dict[str, Any]) -> None:
         out.print("The confidences are not calibrated: the run had too few validation images.", highlight=False)
 
 
-def follow_bench(tasks: "dict[str, Task]", quiet: bool) -> "list[Row]":
+def follow_bench(tasks: "dict[str, Task]") -> "list[Row]":
     """Measure one thing after the other, under a bar."""
     rows: list[Row] = []
-    with Progress(*BAR, console=err, transient=True, disable=quiet) as bar:
+    with Progress(*BAR, console=err, transient=True) as bar:
         task = bar.add_task("measuring", total=len(tasks))
         for name, measure in tasks.items():
             bar.update(task, description=name)

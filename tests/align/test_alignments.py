@@ -202,6 +202,18 @@ def test_mmd_keeps_its_digits_in_mixed_precision():
     torch.testing.assert_close(mixed, align(x, LABELLED), rtol=1e-5, atol=1e-7)
 
 
+def test_the_opponent_learns_in_full_precision_under_autocast():
+    """Its gradient is a difference of nearly equal numbers, so the way back must not be rounded either."""
+    found = []
+    for mixed in (False, True):
+        torch.manual_seed(0)
+        align = AdversarialAlignment(6, hidden=16)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+            align.step(features(), LABELLED)
+        found.append([p.grad for p in align.d.parameters()])
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("name", names("align"))
 def test_every_alignment_is_built_from_its_choice(name):
     fields = {"hidden": 16} if "hidden" in choice("align", name).model_fields else {}

@@ -309,6 +309,15 @@ def test_evaluation_with_folded_normalisation_gives_the_same(name):
         torch.testing.assert_close(getattr(found, part).double(), expected, rtol=0, atol=1e-5 * expected.abs().max())
 
 
+@pytest.mark.parametrize("net", [ConvLarge(width=0.1), WRN282(width=0.25), ShakeShake(width=0.1)])
+def test_features_are_not_rounded_to_bfloat16(net):
+    torch.manual_seed(0)
+    student = net.build(IMAGE, 10)
+    with Runtime(torch.device("cpu"), "bfloat16").autocast():
+        features = student(torch.randn(4, *IMAGE)).features
+    assert not torch.equal(features, features.bfloat16().float())
+
+
 def test_automatic_precision_follows_the_machine_and_the_width(monkeypatch):
     machine = Runtime(torch.device("cpu"), "auto")
     wide, narrow = ConvLarge(width=0.25).build(IMAGE, 10), ConvLarge(width=0.125).build(IMAGE, 10)

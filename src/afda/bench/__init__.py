@@ -16,10 +16,10 @@ MEANINGS = {
     "decode_efficiency": "of the speed of bare decoding",
     "step_size_ratio": "time per step with 100 times the images; 1 is no more",
     "mmd_ratio": "times as long as its products; 1 is the limit",
-    "mmd_peak_mb": "MB",
+    "mmd_peak_mb": "MB at most, torch included",
     "mmd_growth_exponent": "of time with the number of images; 2 is quadratic",
     "help_seconds": "s",
-    "first_step_seconds": "s",
+    "first_step_seconds": "s until the first update is logged",
 }
 """What the rows are, by the first part of their names."""
 
@@ -35,14 +35,21 @@ def tasks(runtime: Runtime, only: str = "") -> dict[str, Task]:
         "decode_efficiency": images.decode_efficiency,
         **dict(steps.tasks(runtime)),
     }
-    asked = only.replace("alignment_price", "step_efficiency")  # which are measured together
-    chosen = {name: task for name, task in found.items() if name.startswith(asked) or asked.startswith(name + "/")}
-    if asked.startswith("mmd_"):
-        chosen = {"mmd": found["mmd"]}
+    chosen = {
+        name: task
+        for name, task in found.items()
+        if any(row.startswith(only) or only.startswith(row + "/") for row in rows_of(name))
+    }
     if not chosen:
-        example = next(name for name in found if name.startswith("step_efficiency"))
         raise UserError(
-            f"Nothing that is measured begins with {only!r}; there are {', '.join(MEANINGS)}, "
-            f"of which those of a net go on with it ({' or '.join(steps.NETS)}) and a method, as in {example}."
+            f"Nothing that is measured begins with {only!r}. There are {', '.join(MEANINGS)}; the first three go on "
+            f"with a net ({' or '.join(steps.NETS)}), as in step_efficiency/cpu/vat or precision_gain/cpu."
         )
     return chosen
+
+
+def rows_of(task: str) -> list[str]:
+    """What the names of a task's rows begin with. Steps with and without alignment are measured together."""
+    if task == "mmd":
+        return [name for name in MEANINGS if name.startswith("mmd_")]
+    return [task, task.replace("step_efficiency", "alignment_price")]

@@ -52,7 +52,7 @@ def bare_step(training: Training) -> Callable[[], None]:
             loss = F.cross_entropy(clean.logits, y)
             features, of_u = clean.features, clean.logits[:0]
             if recipe.uses_unlabelled:
-                clean_u = student(u, track=True)
+                clean_u = student(u, track=recipe.statistics != "labelled")
                 features, of_u = torch.cat([features, clean_u.features]), clean_u.logits
             if alignment is not None:
                 with torch.autocast(x.device.type, enabled=False):

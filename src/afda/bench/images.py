@@ -13,7 +13,7 @@ from PIL import Image
 from afda.bench.steps import noise_images, recipe_for
 from afda.bench.timing import Row, in_turns, ratio
 from afda.data import cache
-from afda.inference import folded
+from afda.inference import Familiar, folded, outputs
 from afda.predict import BATCH, Item, predicted
 from afda.runtime import Runtime
 from afda.training import begin
@@ -26,6 +26,7 @@ def predict_efficiency(runtime: Runtime) -> Iterator[Row]:
     data = noise_images(IMAGES)
     training = begin(recipe_for("cpu", "supervised", "none", data), data, runtime)
     model, runtime = training.model().eval(), training.runtime
+    model.familiar = Familiar.of(outputs(model, data.train.x, runtime))
     images = data.train.x.numpy()
     fixed, net = model.normaliser(data.train.x.to(runtime.device)).split(BATCH), folded(model).classifier
 

@@ -224,15 +224,15 @@ def bench(
 ) -> None:
     """This machine's speed against its own limit.
 
-    Training steps, prediction, decoding, MMD^2 and starting: a quarter of an hour or more. Medians of ratios, with the
-    range of the middle half of the rounds; docs/performance.md says what each is.
+    Training steps, prediction, decoding, MMD^2 and starting: a quarter of an hour or more. Medians, nearly all of
+    ratios, with the range of the middle half of the rounds; docs/performance.md says what each is.
     """
     from afda import display
     from afda.bench import tasks
     from afda.bench.steps import precisions
 
     machine = chosen_runtime(device, precision, threads)
-    rows = display.follow_bench(tasks(machine, only), as_json)
+    rows = display.follow_bench(tasks(machine, only))
     about = machine.describe() | {"precision": precisions(machine)}
     if as_json:
         print_json({"machine": about, "rows": [row._asdict() for row in rows]})
