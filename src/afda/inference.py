@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from afda.choices import pick
-from afda.classifier import BatchNorm, Classifier, Output
+from afda.classifier import BatchNorm, Classifier, FirstConv, Output
 from afda.data.normalise import Normaliser
 from afda.errors import UserError, in_short
 from afda.recipe import Recipe
@@ -96,7 +96,11 @@ class Familiar(nn.Module):
         return self(features) > self.limit
 
 
-FUSE: dict[type, Any] = {nn.Conv2d: fuse_conv_bn_eval, nn.Linear: fuse_linear_bn_eval}
+FUSE: dict[type, Any] = {
+    nn.Conv2d: fuse_conv_bn_eval,
+    FirstConv: fuse_conv_bn_eval,
+    nn.Linear: fuse_linear_bn_eval,
+}
 FOLDS = 10
 FEWEST = 100
 """Training images that it takes to say what is familiar, or twice the number of features if that is more."""

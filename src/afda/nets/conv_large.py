@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, GlobalAverage, Net, he_truncated, scaled
+from afda.classifier import BatchNorm, Classifier, Dropout, FirstConv, GlobalAverage, Net, he_truncated, scaled
 
 
 class ConvLarge(Net):
@@ -21,7 +21,8 @@ class ConvLarge(Net):
         def conv(out: int, kernel: int, padding: int = 0) -> None:
             nonlocal channels
             out = scaled(out, self.width)
-            layers.append(nn.Conv2d(channels, out, kernel, padding=padding, bias=False))
+            kind = nn.Conv2d if layers else FirstConv
+            layers.append(kind(channels, out, kernel, padding=padding, bias=False))
             layers.append(BatchNorm(out, eps=1e-6, momentum=self.momentum))
             layers.append(nn.LeakyReLU(0.1, inplace=True))
             channels = out

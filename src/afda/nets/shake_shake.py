@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from afda import processes
-from afda.classifier import BatchNorm, Classifier, FalseGradient, GlobalAverage, Net, he_by_fan_out, scaled
+from afda.classifier import BatchNorm, Classifier, FalseGradient, FirstConv, GlobalAverage, Net, he_by_fan_out, scaled
 
 
 class ShakeShake(Net):
@@ -18,7 +18,7 @@ class ShakeShake(Net):
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
         channels = 16
-        blocks: list[nn.Module] = [nn.Conv2d(shape[0], channels, 3, padding=1, bias=False)]
+        blocks: list[nn.Module] = [FirstConv(shape[0], channels, 3, padding=1, bias=False)]
         for stage, base in enumerate((96, 192, 384)):
             out = 2 * scaled(base // 2, self.width)  # even: a skip joins two halves
             for block in range(4):

@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, GlobalAverage, Net, he_truncated, scaled
+from afda.classifier import BatchNorm, Classifier, Dropout, FirstConv, GlobalAverage, Net, he_truncated, scaled
 
 
 class Small(Net):
@@ -19,7 +19,8 @@ class Small(Net):
 
         def conv(out: int, kernel: int) -> None:
             nonlocal channels
-            layers.append(nn.Conv2d(channels, out, kernel, padding=kernel // 2, bias=False))
+            kind = nn.Conv2d if layers else FirstConv
+            layers.append(kind(channels, out, kernel, padding=kernel // 2, bias=False))
             layers.append(BatchNorm(out, momentum=self.momentum))
             layers.append(nn.LeakyReLU(0.1, inplace=True))
             channels = out
