@@ -108,7 +108,7 @@ def test_command(afda):
     assert row["name"] == "help_seconds"
     machine = json.loads(said)["machine"]
     assert machine["threads"] >= 1
-    assert set(machine["precision"]) == {"conv-large", "cpu"}
+    assert set(machine["precision"]) == {"conv-large", "conv-large/vat", "cpu", "cpu/vat"}
     assert set(machine["precision"].values()) <= {"float32", "bfloat16"}
     code, _, complaint = afda("bench", "--only", "nonsense")
     assert code == 2

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,12 +178,23 @@ def test_resume_of_a_finished_run_prints_its_result(afda, finished):
     assert "The run was finished already" in text
 
 
-def test_the_labels_alone_are_trained_on_in_the_precision_of_the_run(afda, few, tmp_path):
-    options = ("--steps", 2, "--quiet", "--out", tmp_path / "a")
-    assert afda("train", few, *FAST, *options, "--precision", "bfloat16", "--no-baseline")[0] == 0
-    assert afda("train", few, "--out", tmp_path / "a", "--quiet", "--resume", "--baseline")[0] == 0
-    known = [Run(path).read_json("environment.json") for path in (tmp_path / "a", tmp_path / "a" / "supervised-only")]
-    assert [one["precision"] for one in known] == ["bfloat16", "bfloat16"]
+def test_the_labels_alone_are_trained_on_in_the_precision_of_the_run(afda, few, tmp_path, monkeypatch):
+    def precisions(name):
+        paths = tmp_path / name, tmp_path / name / "supervised-only"
+        return [Run(path).read_json("environment.json")["precision"] for path in paths]
+
+    options = ("--quiet", "--baseline", "--out")
+    assert afda("train", few, *FAST, "--steps", 2, *options, tmp_path / "a", "--precision", "bfloat16")[0] == 0
+    assert precisions("a") == ["bfloat16", "bfloat16"]
+    shutil.rmtree(tmp_path / "a" / "supervised-only")
+    assert afda("train", few, *options, tmp_path / "a", "--resume")[0] == 0
+    assert precisions("a") == ["bfloat16", "bfloat16"]
+    monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: True)
+    wide = ("train", few, "--labels", 20, "--set", "net.width=1", "--steps", 2, *options)
+    assert afda(*wide, tmp_path / "b")[0] == 0  # with VAT, which gains little from it
+    assert precisions("b") == ["float32", "float32"]
+    assert afda(*wide, tmp_path / "c", "--method", "mean-teacher")[0] == 0
+    assert precisions("c") == ["bfloat16", "bfloat16"]
 
 
 def test_overwrite(afda, finished, few, tmp_path):

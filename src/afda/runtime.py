@@ -33,13 +33,17 @@ class Runtime:
     free: bool = False
     """Whether the precision was left to choose."""
 
-    def suited(self, net: nn.Module) -> "Runtime":
-        """This runtime with the precision that is fast for this net, if that was left to choose."""
+    def suited(self, net: nn.Module, gains_little: bool = False) -> "Runtime":
+        """This runtime with the precision that is fast for this net, if that was left to choose.
+
+        `gains_little`: bfloat16 is not worth its rounding on a CPU, however wide the net is.
+        """
         if self.precision != "auto":
             return self
         channels = [layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv2d)]
-        wide = self.device.type == "cuda" or min(channels[1:], default=0) >= WIDE_ENOUGH
-        return replace(self, precision="bfloat16" if wide and fast_bfloat16(self.device) else "float32", free=True)
+        wide = min(channels[1:], default=0) >= WIDE_ENOUGH and not gains_little
+        gains = (wide or self.device.type == "cuda") and fast_bfloat16(self.device)
+        return replace(self, precision="bfloat16" if gains else "float32", free=True)
 
     @contextlib.contextmanager
     def autocast(self) -> Iterator[None]:

@@ -180,7 +180,7 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
     torch.manual_seed(recipe.seed)
     student = built(recipe, data)
     alignment = recipe.align.build(student.features) if recipe.align is not None else None
-    runtime = runtime.suited(student)
+    runtime = runtime.suited(student, any(method.gains_little_from_bfloat16 for method in recipe.method))
     runtime.place(student)
     if alignment is not None:
         alignment.to(runtime.device)

@@ -330,6 +330,7 @@ def test_automatic_precision_follows_the_machine_and_the_width(monkeypatch):
     assert machine.suited(wide).precision == ("bfloat16" if fast_bfloat16(machine.device) else "float32")
     monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: True)
     assert machine.suited(wide).precision == "bfloat16"
+    assert machine.suited(wide, gains_little=True).precision == "float32"
     assert machine.suited(narrow).precision == "float32"
     assert machine.suited(WRN282().build(IMAGE, 10)).precision == "bfloat16"  # whose first convolution is a narrow one
     assert Runtime(torch.device("cpu"), "float32").suited(wide).precision == "float32"

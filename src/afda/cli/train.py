@@ -100,7 +100,6 @@ def train(
     no_test, snapshots = no_test or before.get("no_test", False), snapshots or before.get("snapshots", False)
     baseline = before.get("baseline") if baseline is None else baseline
     threads = threads or (before.get("threads") or None if place.count == 1 else None)  # they decide the last bits
-    precision = before.get("precision") or "auto" if precision == "auto" else precision  # of the labels alone, too
     machine = chosen_runtime(device, precision, place.threads(threads))
     images = loaded(data, quiet, begun, more_labels, side=size)
     images = replace(images, test=None) if no_test else images
@@ -150,7 +149,8 @@ def train(
     with workers.joined(place, machine.device, again):
         trained(made, out=path)
         if compared:
-            trained(without_unlabelled(made), out=path / BASELINE)
+            precision = asked_before(Run(path)).get("precision") or precision  # or it would be that which suits it best
+            trained(without_unlabelled(made), out=path / BASELINE, on=replace(machine, precision=precision))
     if place.rank == 0:
         result = outcome(path, compared, machine)
         if as_json or not quiet:

@@ -117,6 +117,9 @@ class Method(Choice):
     """Whether its terms have a gradient, and none through the clean pass. They are then made after that pass has gone
     back, so that the two do not need memory at once; `clean` has no gradient any more."""
 
+    gains_little_from_bfloat16: ClassVar[bool] = False
+    """Whether a step on a CPU is hardly faster in it, so that `--precision auto` stays with float32."""
+
     def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
         """The method's terms at progress t. `clean` is the one pass of x and u that everyone shares."""
         raise NotImplementedError
