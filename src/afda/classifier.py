@@ -92,7 +92,7 @@ class FirstConv(nn.Conv2d):
     """A net's first convolution: in full precision under autocast, too.
 
     Its filters take differences of pixels that are nearly equal. Rounded to bfloat16 they no longer cancel, and the
-    mean gradient of their weights came out 5 % short; that of no other layer did. It is a small part of a pass.
+    mean gradient of their weights came out 4 to 5 % short; that of no other layer did. It is a small part of a pass.
     """
 
     def forward(self, x: Tensor) -> Tensor:
