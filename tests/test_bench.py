@@ -96,6 +96,9 @@ def test_names(monkeypatch):
     rows = list(tasks(CPU, "precision_gain/cpu")["precision_gain/cpu"]())
     assert {row.name for row in rows} == {f"precision_gain/cpu/{s}" for s in bench_steps.SETTINGS}
     assert all(row.value > 0 for row in rows)
+    monkeypatch.setattr(bench_steps, "fast_bfloat16", lambda _: True)
+    (gain,) = tasks(CPU, "step_precision_gain/cpu/entropy")["step_precision_gain/cpu/entropy"]()
+    assert gain.name == "step_precision_gain/cpu/entropy"
     assert {name.partition("/")[0] for name in found} - {"mmd"} <= set(MEANINGS)
     assert {row.name for row in mmd_rows(100)} <= set(MEANINGS)
 
@@ -114,3 +117,15 @@ def test_command(afda):
     assert code == 2
     assert "nonsense" in complaint
     assert all(name in complaint for name in MEANINGS)
+
+
+def test_a_benchmark_that_is_cut_off_prints_what_it_has(afda, monkeypatch):
+    def cut_off():
+        raise KeyboardInterrupt
+
+    first = {"help_seconds": lambda: [Row("help_seconds", 1.0, 0.0)], "step_size_ratio": list}
+    monkeypatch.setattr("afda.bench.tasks", lambda *_: {**first, "mmd": cut_off})
+    code, said, told = afda("bench", "--json")
+    assert code == 130
+    assert [row["name"] for row in json.loads(said)["rows"]] == ["help_seconds"]
+    assert "step_size_ratio cannot be measured on this machine." in told

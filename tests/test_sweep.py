@@ -96,6 +96,26 @@ def test_each_run_has_a_gpu_of_its_own(recipes, tmp_path, monkeypatch):
             process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("device", "asked", "given"),
+    [("cpu", "auto", "float32"), ("cpu", "bfloat16", "bfloat16"), ("cuda", "auto", "auto")],
+)
+def test_runs_that_are_compared_have_one_precision(recipes, tmp_path, monkeypatch, device, asked, given):
+    """On a CPU `auto` would take bfloat16 for some methods only; a GPU takes it for all."""
+    launched = []
+    monkeypatch.setattr(Here, "device", device)
+
+    class Nowhere(Here):
+        def launch(self, run, data, threads, options):
+            launched.append(options)
+            raise UserError("Not begun.")
+
+    todo = jobs(recipes, tmp_path, "mine")
+    todo[0].options = ("--no-test",)
+    assert [job.state for job in ended(sweep(todo, machines=Nowhere(), precision=asked))] == ["failed"] * 2
+    assert launched == [("--no-test", "--precision", given), ("--precision", given)]
+
+
 def test_one_failing_job_does_not_stop_the_rest(data, recipes, tmp_path):
     diverging = recipes[0].with_settings(["optimisation.learning_rate=1e36", "seed=2"])
     todo = jobs([diverging, recipes[0], recipes[1]], tmp_path / "runs", str(data))

@@ -381,16 +381,17 @@ def predictions(result: dict[str, Any]) -> None:
         out.print("The confidences are not calibrated: the run had too few validation images.", highlight=False)
 
 
-def follow_bench(tasks: "dict[str, Task]") -> "list[Row]":
+def follow_bench(tasks: "dict[str, Task]") -> "Iterator[Row]":
     """Measure one thing after the other, under a bar."""
-    rows: list[Row] = []
     with Progress(*BAR, console=err, transient=True) as bar:
         task = bar.add_task("measuring", total=len(tasks))
         for name, measure in tasks.items():
             bar.update(task, description=name)
-            rows += measure()
+            rows = list(measure())
+            if not rows:
+                err.print(f"{name} cannot be measured on this machine.", highlight=False)
+            yield from rows
             bar.advance(task)
-    return rows
 
 
 def bench_table(rows: "list[Row]", machine: dict[str, Any]) -> Table:

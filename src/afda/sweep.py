@@ -123,7 +123,7 @@ class Job:
         log = self.run.log()
         return log[-1] if log else {"step": 0}
 
-    def start(self, threads: int, machines: Machines = HERE) -> None:
+    def start(self, threads: int, machines: Machines = HERE, precision: str = "auto") -> None:
         # The recipe is laid down first, so that the process has only to resume the run.
         try:
             run = open_run(self.run.path, self.recipe, resume=True)
@@ -131,7 +131,7 @@ class Job:
                 run.unlock()
                 self.state, self.found_finished = "done", True
                 return
-            self.process = machines.launch(run, self.data, threads, self.options)
+            self.process = machines.launch(run, self.data, threads, (*self.options, "--precision", precision))
         except InUse:
             return  # perhaps by a process of a sweep that was killed: it goes on waiting
         except UserError as error:
@@ -192,12 +192,19 @@ def jobs(recipes: list[Recipe], folder: Path, data: str) -> list[Job]:
 
 
 def sweep(
-    todo: list[Job], at_once: int | None = None, threads: int = 1, machines: Machines = HERE
+    todo: list[Job],
+    at_once: int | None = None,
+    threads: int = 1,
+    machines: Machines = HERE,
+    precision: str = "auto",
 ) -> Generator[list[Job], None, None]:
     """Run all jobs, `at_once` at a time, and yield them whenever there may be news. Stopping it stops them.
 
-    Every run has the same number of threads however many run at once, for that number decides the last bits.
+    Every run has the same number of threads however many run at once, for that number decides the last bits, and the
+    same precision, for they are compared: on CPUs, where methods differ in the one that suits them, `auto` is float32.
     """
+    if precision == "auto" and machines.device == "cpu":
+        precision = "float32"
     try:
         while any(job.state in ("waiting", "running") for job in todo):
             for job in todo:
@@ -206,7 +213,7 @@ def sweep(
             room = at_once or machines.slots(threads)
             for job in [job for job in todo if job.state == "waiting"]:
                 if running < room:
-                    job.start(threads, machines)
+                    job.start(threads, machines, precision)
                     running += job.state == "running"
             yield todo
             time.sleep(0.5)

@@ -12,6 +12,7 @@ MEANINGS = {
     "step_efficiency": "of the speed of a bare loop; 1 is the limit",
     "alignment_price": "more time per step; 0 is nothing",
     "precision_gain": "times as fast as plain float32",
+    "step_precision_gain": "times as fast in bfloat16 as in float32, both with channels last",
     "predict_efficiency": "of the speed of bare passes; 1 is the limit",
     "decode_efficiency": "of the speed of bare decoding",
     "step_size_ratio": "time per step with 100 times the images; 1 is no more",
@@ -42,7 +43,7 @@ def tasks(runtime: Runtime, only: str = "") -> dict[str, Task]:
     }
     if not chosen:
         raise UserError(
-            f"Nothing that is measured begins with {only!r}. There are {', '.join(MEANINGS)}; the first three go on "
+            f"Nothing that is measured begins with {only!r}. There are {', '.join(MEANINGS)}; the first four go on "
             f"with a net ({' or '.join(steps.NETS)}), as in step_efficiency/cpu/vat or precision_gain/cpu."
         )
     return chosen

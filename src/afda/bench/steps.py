@@ -5,6 +5,7 @@ import mmap
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from afda.bench.timing import Row, in_turns, ratio
 from afda.data.images import DataSet, Images, Preparation
 from afda.recipe import Recipe
 from afda.recipes import AFDA, recipe
-from afda.runtime import Runtime
+from afda.runtime import PRECISIONS, Runtime, fast_bfloat16
 from afda.training import begin
 
 NETS = {"conv-large": "svhn-headline", "cpu": "svhn-ablation-cpu"}
@@ -120,6 +121,17 @@ def precision_gain(net: str, runtime: Runtime) -> Iterator[Row]:
         yield ratio(f"precision_gain/{net}/{name}", taken["plain"], taken[name])
 
 
+def step_precision_gain(net: str, method: str, runtime: Runtime) -> Iterator[Row]:
+    """A whole aligned step in bfloat16 against one in float32: what `--precision auto` weighs. Nothing where bfloat16
+    would be emulated."""
+    if not fast_bfloat16(runtime.device):
+        return
+    data = noise_images()
+    made = recipe_for(net, method, "adversarial", data)
+    taken = in_turns(**{name: real_step(made, data, replace(runtime, precision=name)) for name in PRECISIONS[1:]})
+    yield ratio(f"step_precision_gain/{net}/{method}", taken["float32"], taken["bfloat16"])
+
+
 def size_ratio(runtime: Runtime, few: int = 10_000, many: int = 1_000_000) -> Iterator[Row]:
     """A step on a million memory-mapped images against one on ten thousand.
 
@@ -144,5 +156,6 @@ def tasks(runtime: Runtime) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]
     for net in reversed(NETS):
         for method in (*KNOWN, AFDA):
             yield f"step_efficiency/{net}/{method}", partial(step_efficiency, net, method, runtime)
+            yield f"step_precision_gain/{net}/{method}", partial(step_precision_gain, net, method, runtime)
         yield f"precision_gain/{net}", partial(precision_gain, net, runtime)
     yield "step_size_ratio", partial(size_ratio, runtime)

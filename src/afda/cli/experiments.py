@@ -21,6 +21,7 @@ from afda.cli.shared import (
     On,
     Precision,
     Threads,
+    check_precision,
     chosen_machines,
     chosen_runtime,
     default_recipe,
@@ -68,6 +69,9 @@ def reproduce(
     address: Address = None,
     cpus_per_run: CpusPerRun = 1,
     gpus_per_run: GpusPerRun = None,
+    precision: Annotated[
+        str, typer.Option(help="of every run: float32, bfloat16, or auto, which is float32 on a CPU")
+    ] = "auto",
     out: Annotated[Path, typer.Option(help="folder of the runs and tables; finished cells are not run again")] = Path(
         "results"
     ),
@@ -91,6 +95,7 @@ def reproduce(
 
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
+    check_precision(precision)
     if settings:  # runs that differ from the profile's have a folder of their own
         out = out / ",".join(sorted(settings)).replace(os.sep, "_")
     seeds = seeds or (1 if name == "figure-5" else 3)
@@ -111,7 +116,7 @@ def reproduce(
     place, picture, paths = out / profile / "tables", out / profile / "figures" / f"{called}.png", []
     with chosen_machines(on, address, cpus_per_run, gpus_per_run) as machines:
         try:
-            with contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines)) as states:
+            with contextlib.closing(sweep(jobs, at_once, cpus_per_run, machines, precision)) as states:
                 display.follow_jobs(states, f"{name}, {profile} profile, {seeds} seed{'s' if seeds > 1 else ''}")
         finally:  # also of a sweep that is cut off; an earlier picture stays in it until it is drawn anew
             rows = table(name, chosen, out, profile, seeds)
@@ -232,9 +237,13 @@ def bench(
     from afda.bench.steps import precisions
 
     machine = chosen_runtime(device, precision, threads)
-    rows = display.follow_bench(tasks(machine, only))
-    about = machine.describe() | {"precision": precisions(machine)}
-    if as_json:
-        print_json({"machine": about, "rows": [row._asdict() for row in rows]})
-    else:
-        display.out.print(display.bench_table(rows, about))
+    todo, rows = tasks(machine, only), []
+    try:
+        for row in display.follow_bench(todo):
+            rows.append(row)
+    finally:  # also of a benchmark that is cut off
+        about = machine.describe() | {"precision": precisions(machine)}
+        if as_json:
+            print_json({"machine": about, "rows": [row._asdict() for row in rows]})
+        else:
+            display.out.print(display.bench_table(rows, about))
