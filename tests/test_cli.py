@@ -9,13 +9,17 @@ import time
 import numpy as np
 import pytest
 
-from afda import __version__
+from afda import __version__, budget, check
+from afda.baseline import without_unlabelled
 from afda.choices import names
+from afda.data import load
+from afda.inference import outputs
 from afda.listing import settings
 from afda.recipe import paths
 from afda.recipes import recipe, shelf, summaries
 from afda.reproduce import EXPERIMENTS
 from afda.runs import CHECKPOINT, Run
+from afda.runtime import runtime
 
 SMALL = ["net=mlp", "net.hidden=16", "net.features=8", "align.hidden=8"]
 LIGHT = ["labels=20", "labelled_batch=4", "unlabelled_batch=8", *SMALL]
@@ -195,6 +199,53 @@ def test_the_labels_alone_are_trained_on_in_the_precision_of_the_run(afda, few, 
     assert precisions("b") == ["float32", "float32"]
     assert afda(*wide, tmp_path / "c", "--method", "mean-teacher")[0] == 0
     assert precisions("c") == ["bfloat16", "bfloat16"]
+    tested = []
+
+    def spied(model, x, runtime):
+        tested.append(runtime.precision)
+        return outputs(model, x, runtime)
+
+    monkeypatch.setattr("afda.evaluate.outputs", spied)
+    for name, given in (("b", "auto"), ("c", "auto"), ("c", "float32")):
+        assert afda("evaluate", tmp_path / name, "--precision", given)[0] == 0
+    monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: False)
+    assert afda("evaluate", tmp_path / "c")[0] == 0
+    assert tested == ["float32", "bfloat16", "float32", "auto"]  # auto is float32 where there is no bfloat16
+
+
+def test_the_labels_alone_are_timed_in_the_precision_of_the_run(few, monkeypatch):
+    monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: True)
+    data, timed = load(str(few)), []
+
+    def instantly(training):
+        timed.append(training.runtime.precision)
+        return 1e-6
+
+    for module in (budget, check):
+        monkeypatch.setattr(module, "seconds_per_step", instantly)
+    made = recipe("own-images", data, labels=20).with_settings(["net=small", "net.width=1"])
+    machine = runtime("cpu", "auto")
+    budget.steps_within(1, [made, without_unlabelled(made)], data, machine)
+    check.expected(made, data, machine)
+    assert timed == ["float32"] * 4
+
+
+def test_a_run_that_goes_on_in_bfloat16_does_not_say_that_it_suits(afda, tmp_path, few):
+    out = tmp_path / "run"
+    assert afda("train", few, *FAST, "--steps", 2, "--precision", "bfloat16", "--out", out)[0] == 0
+    (out / "result.json").unlink()
+    code, _, told = afda("train", few, "--out", out, "--resume")
+    assert code == 0
+    assert "suits this net" not in told
+    assert "Nothing is held out" not in told
+
+
+def test_nothing_held_out_is_told(afda, digits, tmp_path):
+    y = np.where(np.arange(100) < 40, digits.train.y[:100], -1)
+    np.savez(tmp_path / "few.npz", x=digits.train.x[:100, 0].numpy(), y=y)
+    code, _, told = afda("train", tmp_path / "few.npz", "--steps", 2, "--out", tmp_path / "run")
+    assert code == 0
+    assert "Nothing is held out, so nothing will tell whether the unlabelled images help; see --validation." in told
 
 
 def test_overwrite(afda, finished, few, tmp_path):

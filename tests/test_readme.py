@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import runpy
 import textwrap
 from pathlib import Path
 
@@ -87,3 +88,10 @@ def test_a_block_runs(code, tmp_path, monkeypatch):
 def test_every_kind_of_block_is_found():
     found = "".join(block.values[0] for block in blocks())
     assert all(name in found for name in ("AdversarialAlignment", "AFDAClassifier", "np.savez", "train("))
+
+
+def test_the_table_of_precisions_is_that_of_the_runs():
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").splitlines()
+    rows = list(runpy.run_path(str(ROOT / "docs" / "precision.py"))["rows"]())
+    assert len(rows) >= 10
+    assert [row for row in rows if row not in page] == []

@@ -286,6 +286,7 @@ def test_remarks(swept):
     assert "plain and aligned supervised on digits differ in the recipe's statistics." in text
     assert "Unfinished" not in remarks("table-5", rows, "cpu", todo[:4])
     assert "precision" not in text
+    assert "float" not in text
     assert "Shortened" not in text  # the digits have no longer ones
     rows = table("table-5", cells("table-5", "method=supervised,labels=250"), one, "cpu", 1)
     text = remarks("table-5", rows, "cpu", [])
@@ -380,16 +381,22 @@ def test_what_would_be_run(swept, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_table_of_two_precisions_says_so(tmp_path):
+def test_a_table_says_what_precision_it_is_in(tmp_path):
     only, changed = ["--only", "method=supervised,labels=20,align=none"], settings("steps=4", *QUICK[1:])
     command = ["reproduce", "table-5", "--on-digits", *only, *changed, "--out", tmp_path]
-    assert afda(*command, "--seeds", 1).returncode == 0
+    assert afda(*command, "--seeds", 1, "--precision", "bfloat16").returncode == 0
     (text,) = tmp_path.glob("*/cpu/tables/*.md")
-    assert "in one precision" not in text.read_text()
-    assert afda(*command, "--seeds", 2, "--precision", "bfloat16").returncode == 0
-    assert "The runs are not all in one precision: bfloat16 and float32." in text.read_text()
-    refused = afda(*command, "--precision", "float16")
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert " In bfloat16." in text.read_text()
+    assert afda(*command, "--seeds", 2).returncode == 0
+    assert "some are in bfloat16, some in float32." in text.read_text()
+    for precision, words in (("float32", "is a run in bfloat16; choose another --out"), ("float16", "did you mean")):
+        refused = afda(*command, "--seeds", 1, "--precision", precision)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert words in refused.stderr
+    for environment in tmp_path.glob("*/**/environment.json"):
+        environment.unlink()
+    assert afda(*command, "--seeds", 2).returncode == 0
+    assert "bfloat16" not in text.read_text().partition("Made by")[0]
 
 
 def test_bad_names_are_one_sentence(tmp_path):

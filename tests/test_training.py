@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from afda import algorithm, fit, losses
+from afda.choices import names
 from afda.data.images import Images
 from afda.data.split import split
 from afda.errors import RunFailed, UserError
@@ -482,17 +484,47 @@ def test_what_goes_back_alone_gives_the_gradient_of_the_whole_loss(digits, monke
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("net", ["mlp", "small"])
 @pytest.mark.parametrize("method", ["supervised", "mean-teacher", "vat+entropy"])
-def test_bfloat16_gives_nearly_the_gradient_of_float32(digits, method):
+def test_bfloat16_gives_nearly_the_gradient_of_float32(digits, method, net):
     """Of the first step: unlike a wrong target or a lost term, rounding turns it a little only."""
     found = []
     for precision in ("float32", "bfloat16"):
-        made = light(digits, method, "adversarial")
+        made = light(digits, method, "adversarial", *(["net=small"] if net == "small" else []))
         training = begin(made, digits, Runtime(CPU.device, precision))
         next(algorithm.steps(training))
         found.append(torch.cat([p.grad.flatten() for p in training.nets.student.parameters()]))
     assert not torch.equal(*found)
     assert torch.cosine_similarity(*found, dim=0) > 0.99
+
+
+class Waiting(TorchDispatchMode):
+    """While it is entered, `asked` collects what would make the host wait for a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        picked = args[1] if name in ("index", "index_put", "index_put_") else ()
+        counted = any(rows is not None and rows.dtype in (torch.bool, torch.uint8) for rows in picked)
+        if counted or name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2"):
+            self.asked.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("align", ["none", *names("align")])
+@pytest.mark.parametrize("method", [*names("methods"), "vat+entropy"])
+def test_no_step_asks_for_a_number(digits, method, align):
+    """There is no GPU here; but what one would have to be waited for is known by its name."""
+    updates = algorithm.steps(begin(light(digits, method, align), digits, CPU))
+    with Waiting() as host:
+        next(updates)
+    assert host.asked == []
+    with Waiting() as host:
+        float(torch.ones(3)[torch.ones(3, dtype=torch.bool)].sum())
+    assert host.asked == ["index", "_local_scalar_dense"]
 
 
 def test_seeds_differ_and_repeat(digits, tmp_path):

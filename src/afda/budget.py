@@ -69,6 +69,7 @@ def steps_within(
     per_step = besides = 0.0
     for recipe in recipes:
         training = tried(recipe, data, runtime)
+        runtime = training.runtime  # the others are trained in the precision of the first
         besides += seconds_besides(training)
         per_step += seconds_per_step(training)
     found = int((60 * minutes * (1 - RESERVE) - besides - (time.monotonic() - started)) / per_step)

@@ -139,10 +139,10 @@ def listed_in_short(names: list[str]) -> str:
 
 def expected(recipe: Recipe, data: DataSet, runtime: Runtime) -> dict[str, Any]:
     """What training costs on this machine, measured."""
-    per_step = seconds_per_step(tried(recipe, data, runtime))
-    alone = 0.0
-    if follows(recipe, data):
-        alone = seconds_per_step(tried(without_unlabelled(recipe), data, runtime))
+    training = tried(recipe, data, runtime)
+    per_step, alone = seconds_per_step(training), 0.0
+    if follows(recipe, data):  # in the same precision
+        alone = seconds_per_step(tried(without_unlabelled(recipe), data, training.runtime))
     return {
         "net": recipe.net.name(),
         "steps": recipe.steps,

@@ -1,5 +1,6 @@
 """What the terminal shows: a live bar or plain lines while training, tables afterwards."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afda import recipes
+from afda.baseline import follows
 from afda.data.images import DataSet
 from afda.errors import printable
 from afda.recipe import Recipe
@@ -108,6 +110,10 @@ def introduce(recipe: Recipe, data: DataSet, chosen: str | None, runtime: "Runti
         remarks.append("This CPU has no bfloat16, so it is emulated; float32 would be faster.")
     elif runtime.precision == "bfloat16" and runtime.free:
         remarks.append("In bfloat16, which suits this net and machine; --precision float32 decides otherwise.")
+    if recipe.uses_unlabelled and os.path.isabs(data.source) and not follows(recipe, data):
+        remarks.append(
+            "Nothing is held out, so nothing will tell whether the unlabelled images help; see --validation."
+        )
     for remark in remarks:
         err.print(remark, highlight=False)
 
@@ -361,7 +367,8 @@ def check_result(found: dict[str, Any]) -> None:
         e = found["expected"]
         pace = f"On this machine 1,000 updates of {e['net']} take {e['seconds_per_1000_steps']:.0f} s"
         baseline = ", with a baseline" if e["seconds_per_1000_steps_supervised"] else ""
-        whole = f"by default it trains {e['steps']}{baseline}, about {e['minutes']:.0f} minutes"
+        minutes = max(1, round(e["minutes"]))
+        whole = f"by default it trains {e['steps']}{baseline}, about {minutes} minute{'s' if minutes > 1 else ''}"
         out.print(f"{pace}; {whole}. --minutes fits it to the time you have.", highlight=False)
 
 
@@ -396,12 +403,17 @@ def follow_bench(tasks: "dict[str, Task]") -> "Iterator[Row]":
 
 def bench_table(rows: "list[Row]", machine: dict[str, Any]) -> Table:
     from afda.bench import MEANINGS
+    from afda.bench.steps import NETS
 
-    precisions = ", ".join(f"net {net} in {precision}" for net, precision in machine["precision"].items())
-    about = f"{machine['device_name']}, {machine['threads']} threads, {precisions}, torch {machine['torch']}"
+    of = machine["precision"]
+    apart = {net: f" (VAT in {of[f'{net}/vat']})" for net in NETS if of[f"{net}/vat"] != of[net]}
+    precisions = ", ".join(f"{net} in {of[net]}{apart.get(net, '')}" for net in NETS)
+    threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
+    about = f"{machine['device_name']}, {threads}, {precisions}, torch {machine['torch']}"
     table = Table(title=about, title_justify="left", title_style="")
-    for heading in ("", "median", "range", ""):
-        table.add_column(heading, justify="right" if heading else "left")
+    for heading in ("", "median", "range"):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    table.add_column()
     for row in rows:
         table.add_row(row.name, f"{row.value:.3g}", f"{row.spread:.2g}", MEANINGS[row.name.partition("/")[0]])
     return table

@@ -1,5 +1,6 @@
 """A trained model against labelled images."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ def evaluated(path: Path, name: str | None, runtime: Runtime) -> dict[str, Any]:
             f"The model does not know the class {strangers[0]!r} of {data.name}; it knows {', '.join(model.classes)}."
         )
     to_model = torch.tensor([model.classes.index(name) for name in data.classes])
+    if runtime.precision == "auto":  # as it was tested, where this machine can
+        as_before = replace(runtime, precision=about.get("precision") or "auto")
+        runtime = runtime if as_before.emulates else as_before
     runtime.place(model)
     found = results.errors(outputs(model, images.x, runtime).logits, to_model[images.y], model.classes)
     return {"run": str(path), "data": data.name, "images": len(images), **found}

@@ -84,7 +84,7 @@ def prepared(training: Training, run: Run, asked: dict[str, Any] | None = None) 
         if before.get("precision") != machine["precision"]:
             if not training.runtime.free:
                 raise UserError(f"{run.path} was begun in {before.get('precision')}; continue with that --precision.")
-            training.runtime = replace(training.runtime, precision=before["precision"])
+            training.runtime = replace(training.runtime, precision=before["precision"], free=False)
         try:
             if not 0 <= state["step"] <= training.recipe.steps or not 0 <= state["seconds"] < math.inf:
                 raise ValueError("it is of no step of this training")

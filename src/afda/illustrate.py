@@ -73,7 +73,7 @@ def by_labels(chosen: list[Cell], folder: Path, profile: str, seeds: int) -> dic
 def panel(cell: Cell, data: DataSet, folder: Path, profile: str, seeds: int) -> dict[str, Any]:
     """t-SNE of a run's labelled images and up to 5,000 unlabelled ones."""
     run = cell.run(folder, profile, 0)
-    machine = runtime()
+    machine = runtime(precision="float32")
     model, _ = load_model(run.path)
     machine.place(model)
     labelled = np.array(run.read_json("split.json")["labelled"])

@@ -66,10 +66,10 @@ def median_bandwidth(
         chosen = torch.randperm(len(pooled), generator=torch.Generator().manual_seed(seed))[:most]
         pooled = pooled[chosen.to(pooled.device)]
     distances = torch.pdist(pooled)
-    distances = distances[distances > 0]
-    if not len(distances):
-        return pooled.new_ones(())
-    return distances.median().square() if of == "squared" else distances.median()
+    # Written so that a GPU is not waited for, as it would be to count them.
+    median = distances.masked_fill(distances <= 0, math.nan).nanmedian()
+    median = torch.where(median.isnan(), 1.0, median)
+    return median.square() if of == "squared" else median
 
 
 def kernel_sum(p: Tensor, q: Tensor | None, bandwidth: Tensor) -> Tensor:

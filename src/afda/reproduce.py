@@ -260,9 +260,11 @@ def remarks(name: str, rows: list[dict[str, Any]], profile: str, todo: list[Job]
     done = sum(job.state == "done" for job in todo)
     if done < len(todo):
         text += f" Unfinished: {done} of {len(todo)} runs."
-    environments = [job.run.read_json("environment.json") for job in todo if job.state == "done"]
-    if len(precisions := {about["precision"] for about in environments if "precision" in about}) > 1:
-        text += f" The runs are not all in one precision: {' and '.join(sorted(precisions))}."
+    precisions = {job.precision for job in todo if job.state == "done"} - {None}
+    if len(precisions) > 1:
+        text += " Not all runs are in one precision: some are in bfloat16, some in float32."
+    elif "bfloat16" in precisions:
+        text += " In bfloat16."
     if any(row["pairs"] for row in rows):
         text += " Gain and lower in: of the seeds that both have, which share their labelled images."
     differing = {(row["method"], row["data"]): row["also_differ"] for row in rows if row["also_differ"]}

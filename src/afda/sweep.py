@@ -1,5 +1,6 @@
 """Many runs, by default on this machine's processes: each is a command of its own, resumable, and fails alone."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -116,6 +117,13 @@ class Job:
     def seconds(self) -> float:
         """How long the finished run took, with what its process did before and after training."""
         return max(self.took, self.run.result()["seconds"])
+
+    @property
+    def precision(self) -> str | None:
+        """That of the run, if its files say."""
+        with contextlib.suppress(UserError):
+            return self.run.read_json("environment.json").get("precision")
+        return None
 
     @property
     def latest(self) -> dict[str, Any]:

@@ -194,23 +194,20 @@ def test_mmd_is_the_mean_over_bandwidths():
     assert not list(MMD().build(6).parameters())
 
 
-def test_mmd_keeps_its_digits_in_mixed_precision():
-    x = features(apart=0.1)
-    align = MMDAlignment((1.0,))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = align(x, LABELLED)
-    torch.testing.assert_close(mixed, align(x, LABELLED), rtol=1e-5, atol=1e-7)
-
-
-def test_the_opponent_learns_in_full_precision_under_autocast():
-    """Its gradient is a difference of nearly equal numbers, so the way back must not be rounded either."""
+@pytest.mark.parametrize("name", names("align"))
+def test_alignment_is_in_full_precision_under_autocast(name):
+    """Losses and gradients are differences of nearly equal numbers, so neither way may be rounded, for d or for f."""
+    fields = {"hidden": 16} if "hidden" in choice("align", name).model_fields else {}
     found = []
     for mixed in (False, True):
         torch.manual_seed(0)
-        align = AdversarialAlignment(6, hidden=16)
+        align = choice("align", name)(**fields).build(6)
+        x = features(apart=0.1).requires_grad_()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
-            align.step(features(), LABELLED)
-        found.append([p.grad for p in align.d.parameters()])
+            align.step(x.detach(), LABELLED, learning_rate=1e-3, beta1=0.9)
+            loss = align(x, LABELLED, 0.5)
+        loss.backward()
+        found.append([loss, x.grad, *(p.grad for p in align.parameters())])
     assert all(map(torch.equal, *found))
 
 

@@ -9,6 +9,7 @@ from afda.methods import Batch, Nets, vat
 from afda.methods.vat import VAT
 from afda.nets.conv_large import ConvLarge
 from afda.nets.shake_shake import ShakeShake
+from heavy_work import HeavyWork
 
 KEY = 1234
 
@@ -113,8 +114,10 @@ def test_no_pass_moves_running_statistics():
 @pytest.mark.parametrize("mixed", [False, True])
 def test_the_probe_computes_no_gradients_of_weights(mixed):
     nets, batch, clean = small()
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed), HeavyWork() as work:
         found = VAT().worst_directions(nets, batch, clean.logits.detach())
+    given = {mask for name, _, mask in work.done if name == "convolution_backward"}
+    assert given == {(True, False, False)}  # of the input, not of weight and bias
     assert all(p.grad is None for p in nets.student.parameters())
     assert not any(d.requires_grad for d in found)
 

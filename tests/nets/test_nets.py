@@ -283,7 +283,7 @@ def test_a_pass_tracks_only_when_told():
 
 
 @pytest.mark.parametrize("name", names("nets"))
-def test_evaluation_with_folded_normalisation_gives_the_same(name):
+def test_evaluation_with_folded_normalisation_gives_the_same(name, monkeypatch):
     torch.manual_seed(0)
     shape = IMAGE if name != "small" else (1, 8, 8)
     net = choice("nets", name)().build(shape, 10)
@@ -296,7 +296,10 @@ def test_evaluation_with_folded_normalisation_gives_the_same(name):
     model = Model(Normaliser(torch.tensor(127.5), torch.tensor(1 / 255)), net, tuple("0123456789"))
     x = torch.randint(0, 256, (6, *shape), dtype=torch.uint8)
     before = {k: v.clone() for k, v in model.state_dict().items()}
+    used = []
+    monkeypatch.setattr("afda.inference.folded", lambda given: used.append(given) or folded(given))
     found = outputs(model, x, Runtime(torch.device("cpu")), batch=4)
+    assert used == [model]
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     norms = [sum(isinstance(m, BatchNorm) for m in of.modules()) for of in (model, folded(model))]
     assert norms[1] < norms[0]
@@ -318,8 +321,9 @@ def test_where_a_pass_in_bfloat16_begins_and_ends_it_is_in_full_precision(name):
     for convolution in (first, others[0]):
         convolution.register_forward_hook(lambda _, __, y: seen.append(y))
     with Runtime(torch.device("cpu"), "bfloat16").autocast():
-        features = student(x).features
+        logits, features = student(x)[:2]
     assert torch.equal(seen[0], first(x))
+    assert torch.equal(logits, student.g(features))
     assert seen[1].dtype == torch.bfloat16
     assert not torch.equal(features, features.bfloat16().float())
 

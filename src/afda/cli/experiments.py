@@ -101,6 +101,9 @@ def reproduce(
     seeds = seeds or (1 if name == "figure-5" else 3)
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
+    for job in jobs:
+        if precision != "auto" and job.state == "done" and job.precision not in (None, precision):
+            raise UserError(f"{job.run.path} is a run in {job.precision}; choose another --out.")
     if dry_run:
         runs = [{"run": str(job.run.path), "steps": job.recipe.steps, "finished": job.state == "done"} for job in jobs]
         print_json({"name": name, "profile": profile, "runs": runs}) if as_json else display.out.print(

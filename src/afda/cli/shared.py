@@ -19,7 +19,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Precision = Annotated[
     str,
     typer.Option(
-        help="float32, bfloat16, or auto: bfloat16 where this machine has it and the net is wide enough to gain"
+        help="float32, bfloat16, or auto: bfloat16 where this machine has it and the training gains enough by it"
     ),
 ]
 AtOnce = Annotated[

@@ -152,7 +152,7 @@ def train(
             precision = asked_before(Run(path)).get("precision") or precision  # or it would be that which suits it best
             trained(without_unlabelled(made), out=path / BASELINE, on=replace(machine, precision=precision))
     if place.rank == 0:
-        result = outcome(path, compared, machine)
+        result = outcome(path, compared, replace(machine, precision="float32"))  # as in a report
         if as_json or not quiet:
             print_json(result) if as_json else display.trained(result, f"{images.name}, {made.title}", finished)
 
