@@ -1,4 +1,4 @@
-"""Whether bfloat16 changes the error: the rows of the table in docs/performance.md, from the runs in results/."""
+"""Whether bfloat16 changes the error: rows of tables in performance.md and experiments.md, from results/."""
 
 import json
 import math

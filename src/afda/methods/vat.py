@@ -15,7 +15,7 @@ class VAT(Method):
     """Divergence between the predictions for an image and for its worst perturbation of a given norm."""
 
     goes_back_alone: ClassVar[bool] = True
-    gains_little_from_bfloat16: ClassVar[bool] = True  # the probe, three passes of eight, is in float32 anyhow
+    gains_little_from_bfloat16: ClassVar[bool] = True  # its probe, a third of a step, is in float32 anyhow
 
     radius: float = Field(3.5, gt=0, description="L2 norm of the perturbation per image, in units of the net's input")
     weight: float = Field(1.0, ge=0, description="eta; the paper keeps it at 1")
