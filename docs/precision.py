@@ -37,19 +37,15 @@ ELSEWHERE = {"digits-supervised-50": "demo/supervised-50", "svhn-supervised-250"
 
 def errors(beginning: str) -> dict[int, float]:
     """The test error of every finished run whose name goes on with its seed."""
-    found = {}
-    for path in RUNS.glob(f"{beginning}-seed*/result.json"):
-        seed = path.parent.name.rpartition("-seed")[2]
-        if seed.isdigit():
-            found[int(seed)] = json.loads(path.read_text())["test_error"]
-    return found
+    found = RUNS.glob(f"{beginning}-seed*/result.json")
+    return {int(p.parent.name.rpartition("-seed")[2]): json.loads(p.read_text())["test_error"] for p in found}
 
 
-def row(about: str, name: str, version: str) -> str | None:
+def row(about: str, name: str, version: str) -> str:
+    """Both precisions, of the seeds that both have."""
     full = errors(ELSEWHERE.get(name, f"bfloat16/{name}-float32"))
     half = errors(f"bfloat16/{name}-bfloat16{version}")
-    if not (seeds := sorted(full.keys() & half.keys())):
-        return None
+    seeds = sorted(full.keys() & half.keys())
 
     def shown(of: dict[int, float]) -> str:
         each = ", ".join(f"{of[seed]:.1f}" for seed in seeds)
@@ -64,8 +60,7 @@ def row(about: str, name: str, version: str) -> str | None:
 def rows() -> Iterator[str]:
     for version, compared in COMPARED.items():
         for about, name in compared.items():
-            if (found := row(about, name, version)) is not None:
-                yield found
+            yield row(about, name, version)
 
 
 if __name__ == "__main__":

@@ -285,8 +285,7 @@ def test_remarks(swept):
     assert "Unfinished: 4 of 6 runs." in text
     assert "plain and aligned supervised on digits differ in the recipe's statistics." in text
     assert "Unfinished" not in remarks("table-5", rows, "cpu", todo[:4])
-    assert "precision" not in text
-    assert "float" not in text
+    assert "float" not in text  # all are in float32, which goes without saying
     assert "Shortened" not in text  # the digits have no longer ones
     rows = table("table-5", cells("table-5", "method=supervised,labels=250"), one, "cpu", 1)
     text = remarks("table-5", rows, "cpu", [])
@@ -393,6 +392,8 @@ def test_a_table_says_what_precision_it_is_in(tmp_path):
         refused = afda(*command, "--seeds", 1, "--precision", precision)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert words in refused.stderr
+    next(tmp_path.glob("*/**/*seed0/result.json")).unlink()  # begun, but not finished
+    assert "is a run in bfloat16" in afda(*command, "--seeds", 1, "--precision", "float32").stderr
     for environment in tmp_path.glob("*/**/environment.json"):
         environment.unlink()
     assert afda(*command, "--seeds", 2).returncode == 0

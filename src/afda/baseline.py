@@ -11,7 +11,11 @@ def without_unlabelled(recipe: Recipe) -> Recipe:
     return recipe.with_settings(["method=supervised", 'align="none"', "statistics=labelled"])
 
 
+def wanted(recipe: Recipe, data: DataSet) -> bool:
+    """Whether one would like to know what the unlabelled images are good for: those of a person's own data."""
+    return recipe.uses_unlabelled and os.path.isabs(data.source)
+
+
 def follows(recipe: Recipe, data: DataSet) -> bool:
-    """Whether that run follows unless asked otherwise: on a person's own data, if some are held out to compare on."""
-    held_out = recipe.validation or data.val is not None or data.test is not None
-    return recipe.uses_unlabelled and os.path.isabs(data.source) and held_out
+    """Whether that run follows unless asked otherwise: where it is wanted, if images are held out to compare on."""
+    return wanted(recipe, data) and (recipe.validation or data.val is not None or data.test is not None)

@@ -1,6 +1,5 @@
 """What the terminal shows: a live bar or plain lines while training, tables afterwards."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afda import recipes
-from afda.baseline import follows
+from afda.baseline import follows, wanted
 from afda.data.images import DataSet
 from afda.errors import printable
 from afda.recipe import Recipe
@@ -110,7 +109,7 @@ def introduce(recipe: Recipe, data: DataSet, chosen: str | None, runtime: "Runti
         remarks.append("This CPU has no bfloat16, so it is emulated; float32 would be faster.")
     elif runtime.precision == "bfloat16" and runtime.free:
         remarks.append("In bfloat16, which suits this net and machine; --precision float32 decides otherwise.")
-    if recipe.uses_unlabelled and os.path.isabs(data.source) and not follows(recipe, data):
+    if wanted(recipe, data) and not follows(recipe, data):
         remarks.append(
             "Nothing is held out, so nothing will tell whether the unlabelled images help; see --validation."
         )

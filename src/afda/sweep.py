@@ -120,7 +120,7 @@ class Job:
 
     @property
     def precision(self) -> str | None:
-        """That of the run, if its files say."""
+        """That of the run, if it has begun and its files say."""
         with contextlib.suppress(UserError):
             return self.run.read_json("environment.json").get("precision")
         return None

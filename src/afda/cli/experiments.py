@@ -102,7 +102,7 @@ def reproduce(
     chosen = cells(name, only, labels, on_digits)
     jobs = planned(name, chosen, out, profile, seeds, settings or [])
     for job in jobs:
-        if precision != "auto" and job.state == "done" and job.precision not in (None, precision):
+        if precision != "auto" and job.precision not in (None, precision):
             raise UserError(f"{job.run.path} is a run in {job.precision}; choose another --out.")
     if dry_run:
         runs = [{"run": str(job.run.path), "steps": job.recipe.steps, "finished": job.state == "done"} for job in jobs]
