@@ -282,7 +282,10 @@ def test_labels_that_will_not_do(y, words):
     [
         ({"method": "vatt"}, "no method called 'vatt'; did you mean 'vat'"),
         ({"align": "adversary"}, "did you mean 'adversarial'"),
-        ({"net": "conv-large", "settings": ()}, "cannot take inputs of shape .4,.; choose another net, such as mlp"),
+        (
+            {"net": "conv-large", "settings": ()},
+            r"cannot take inputs of shape .4,. .*; choose another net, such as mlp",
+        ),
         ({"steps": 0}, "steps: input should be greater than or equal to 1"),
         ({"settings": ["net.widht=2"]}, "no setting called 'net.widht'"),
         ({"device": "cpuu"}, "try device cpu"),

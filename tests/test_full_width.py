@@ -5,25 +5,25 @@ from functools import cache
 import pytest
 import torch
 
-from afda.algorithm import steps
-from afda.bench.steps import noise_images
 from afda.data import load
-from afda.data.normalise import fitted
+from afda.data.normalise import fit_normaliser
 from afda.errors import UserError
-from afda.recipes import recipe, shelf
-from afda.runtime import Runtime
-from afda.training import begin
+from afda.experiments.bench.steps import make_noise_images
+from afda.machine.runtime import Runtime
+from afda.recipes import list_recipes, recipe
+from afda.training.loop import run_updates
+from afda.training.state import begin
 
-FULL = sorted(name for name in shelf() if name.startswith(("svhn-", "cifar10-")) and not name.endswith("-cpu"))
+FULL = sorted(name for name in list_recipes() if name.startswith(("svhn-", "cifar10-")) and not name.endswith("-cpu"))
 CPU = Runtime(torch.device("cpu"))
-loaded, fitted_once = cache(load), cache(fitted)
+loaded, fitted_once = cache(load), cache(fit_normaliser)
 
 
 def stepped(made, data, updates):
     """Each loss of the first updates, and whether every weight has moved."""
     training = begin(made, data, CPU)
     before = [p.detach().clone() for p in training.nets.student.parameters()]
-    going = steps(training)
+    going = run_updates(training)
     for _ in range(updates):
         next(going)
     after = training.nets.student.parameters()
@@ -34,7 +34,7 @@ def stepped(made, data, updates):
 @pytest.mark.parametrize("name", FULL)
 def test_full_width_recipes_start_and_step(name, align):
     """With small batches, so that this is for every machine."""
-    data = noise_images(200)
+    data = make_noise_images(200)
     made = recipe(name, data, None if "headline" in name else "vat", align, labels=50)
     assert getattr(made.net, "width", 1.0) == 1.0
     small = ["labelled_batch=3", "unlabelled_batch=3", 'preparation.normalise="standard"']
@@ -49,7 +49,7 @@ def test_full_width_recipes_start_and_step(name, align):
 @pytest.mark.parametrize("name", [name for name in FULL if "headline" not in name or "svhn" in name])
 def test_full_batches_of_the_real_data(name, method, align, monkeypatch):
     """As the recipe says, whitening and all. Shake-Shake's batch of 512 is for a GPU, and is left to the test above."""
-    monkeypatch.setattr("afda.training.fitted", fitted_once)
+    monkeypatch.setattr("afda.training.state.fit_normaliser", fitted_once)
     try:
         data = loaded(name.partition("-")[0])
     except UserError as missing:

@@ -45,7 +45,7 @@ def test_error_rate():
 
 
 def test_confusion_and_class_errors():
-    matrix = measures.confusion(torch.tensor([0, 1, 1, 2, 0]), torch.tensor([0, 1, 0, 0, 0]), 4)
+    matrix = measures.confusion_matrix(torch.tensor([0, 1, 1, 2, 0]), torch.tensor([0, 1, 0, 0, 0]), 4)
     assert matrix.tolist() == [[2, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert measures.class_errors(matrix) == [50.0, 0.0, None, None]
 

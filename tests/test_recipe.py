@@ -5,12 +5,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from afda.choices import names
 from afda.data.images import DataSet, Images, Preparation
 from afda.errors import UserError
-from afda.recipe import Optimisation, Recipe, paths, put
-from afda.recipes import recipe, shelf
-from afda.runtime import Runtime, runtime
+from afda.machine.runtime import Runtime, select_runtime
+from afda.recipe import Recipe, list_paths, set_field
+from afda.recipes import list_recipes, recipe
+from afda.registry import list_names
+from afda.schedules import Optimisation, Rates, compute_progress
 
 METHODS = ("supervised", "pi-model", "mean-teacher", "vat", "entropy", "vat+entropy", "pi-model+entropy")
 
@@ -37,10 +38,10 @@ def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
 # Values
 
 
-@pytest.mark.parametrize("align", [*names("align"), "none"])
+@pytest.mark.parametrize("align", [*list_names("align"), "none"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_named_recipe_survives_json(tmp_path, method, align):
-    for name in shelf():
+    for name in list_recipes():
         whole = made(name, method, align)
         (tmp_path / "recipe.json").write_text(whole.to_json())
         again = Recipe.read(tmp_path / "recipe.json")
@@ -84,11 +85,11 @@ def test_nothing_about_the_machine():
         "path",
         *Runtime.__dataclass_fields__,
     }
-    for name in shelf():
-        parts = {part for path in paths(made(name).model_dump()) for part in path.split(".")}
+    for name in list_recipes():
+        parts = {part for path in list_paths(made(name).model_dump()) for part in path.split(".")}
         assert not parts & hardware
     text = made("digits-demo").to_json()
-    runtime("cpu", "bfloat16")
+    select_runtime("cpu", "bfloat16")
     assert made("digits-demo").to_json() == text
 
 
@@ -97,13 +98,13 @@ def test_nothing_about_the_machine():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_path_can_be_set(method):
-    for align in (*names("align"), "none"):
+    for align in (*list_names("align"), "none"):
         whole = made("digits-demo", method, align)
         fields = whole.model_dump()
-        known = paths(fields)
+        known = list_paths(fields)
         assert {"steps", "net.width", "optimisation.learning_rate"} <= set(known)
         for path in known:
-            put(fields, path, value_at(whole.model_dump(), path))
+            set_field(fields, path, value_at(whole.model_dump(), path))
         assert Recipe.of(fields) == whole
 
 
@@ -133,7 +134,7 @@ def test_settings(setting, path, value):
     before = made("digits-demo").model_dump()
     after = made("digits-demo").with_settings([setting]).model_dump()
     assert value_at(after, path) == value
-    put(before, path, value)
+    set_field(before, path, value)
     assert after == before
 
 
@@ -189,7 +190,7 @@ def test_a_list_of_numbers_has_no_paths_inside():
 
 
 def test_names_cannot_be_set_inside():
-    assert not [path for path in paths(made("digits-demo").model_dump()) if path.split(".")[-1] == "name"]
+    assert not [path for path in list_paths(made("digits-demo").model_dump()) if path.split(".")[-1] == "name"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,10 @@ def test_names_cannot_be_set_inside():
         ("steps=NaN", "steps: "),
         ("seed=-1", "seed: .*not -1"),
         ("optimisation.learning_rate=Infinity", "optimisation.learning_rate: .*finite"),
-        ("optimisation.schedule=step", "optimisation.schedule: .*'linear-tail', 'ramps' or 'cosine', not 'step'"),
+        (
+            "optimisation.schedule=step",
+            "optimisation.schedule: .*'linear-tail', 'ramps', 'cosine' or 'partial-cosine', not 'step'",
+        ),
         ("method.vat.radius=-1", "method vat is not valid: radius: .*not -1"),
         ("net.width=0", "net small is not valid: width: .*not 0"),
         ("net=smal", "no net called 'smal'; did you mean 'small'"),
@@ -244,36 +248,34 @@ def test_unreadable_recipe_files(tmp_path, content):
 
 
 def test_progress():
-    whole = made("digits-demo").with_settings(["steps=1000"])
-    assert [whole.progress(s) for s in (0, 1, 999)] == [0, 0.001, 0.999]
-    epochs = whole.with_settings(["progress_every=300"])
-    assert [epochs.progress(s) for s in (0, 299, 300, 599, 999)] == [0, 0, 0.3, 0.3, 0.9]
+    assert [compute_progress(s, 1000) for s in (0, 1, 999)] == [0, 0.001, 0.999]
+    assert [compute_progress(s, 1000, 300) for s in (0, 299, 300, 599, 999)] == [0, 0, 0.3, 0.3, 0.9]
 
 
 def test_linear_tail():
     o = Optimisation(learning_rate=2.0, tail=0.4, stairs=4)
-    assert o.rates(0.0) == o.rates(0.599) == {"learning_rate": 2.0, "beta1": 0.9}
-    assert [o.rates(t)["learning_rate"] for t in (0.61, 0.71, 0.81, 0.91, 0.999)] == [2.0, 1.5, 1.0, 0.5, 0.5]
-    assert o.rates(0.61)["beta1"] == 0.5
-    assert Optimisation(learning_rate=2.0, tail=0).rates(0.999) == {"learning_rate": 2.0, "beta1": 0.9}
+    assert o.compute_rates(0.0) == o.compute_rates(0.599) == Rates(2.0, 0.9, 1.0)
+    assert [o.compute_rates(t).learning_rate for t in (0.61, 0.71, 0.81, 0.91, 0.999)] == [2.0, 1.5, 1.0, 0.5, 0.5]
+    assert o.compute_rates(0.61).beta1 == 0.5
+    assert Optimisation(learning_rate=2.0, tail=0).compute_rates(0.999) == Rates(2.0, 0.9, 1.0)
 
 
 def test_ramps():
     o = Optimisation(schedule="ramps", learning_rate=2.0, ramp_up=0.25, ramp_down=0.2)
-    assert o.rates(0.0)["learning_rate"] == pytest.approx(2 * 0.006737947)
-    assert o.rates(0.125)["learning_rate"] == pytest.approx(2 * 0.286504797)
-    assert o.rates(0.25) == o.rates(0.8) == {"learning_rate": 2.0, "beta1": 0.9}
-    assert o.rates(0.9)["learning_rate"] == pytest.approx(2 * 0.043936934)
-    assert o.rates(0.9)["beta1"] == pytest.approx(0.5 + 0.4 * 0.043936934)
-    assert o.rates(0.999999)["beta1"] == pytest.approx(0.5, abs=1e-4)
+    assert o.compute_rates(0.0).learning_rate == pytest.approx(2 * 0.006737947)
+    assert o.compute_rates(0.125).learning_rate == pytest.approx(2 * 0.286504797)
+    assert o.compute_rates(0.25) == o.compute_rates(0.8) == Rates(2.0, 0.9, 1.0)
+    assert o.compute_rates(0.9).learning_rate == pytest.approx(2 * 0.043936934)
+    assert o.compute_rates(0.9).beta1 == pytest.approx(0.5 + 0.4 * 0.043936934)
+    assert o.compute_rates(0.999999).beta1 == pytest.approx(0.5, abs=1e-4)
 
 
 def test_cosine():
     o = Optimisation(schedule="cosine", learning_rate=2.0, cosine_end=1.25)
-    assert o.rates(0.0)["learning_rate"] == 2.0
-    assert o.rates(0.625)["learning_rate"] == pytest.approx(1.0)
-    assert o.rates(1.0)["learning_rate"] == pytest.approx(1 - 0.809016994)
-    assert {o.rates(t)["beta1"] for t in (0, 0.5, 0.999)} == {0.9}
+    assert o.compute_rates(0.0).learning_rate == 2.0
+    assert o.compute_rates(0.625).learning_rate == pytest.approx(1.0)
+    assert o.compute_rates(1.0).learning_rate == pytest.approx(1 - 0.809016994)
+    assert {o.compute_rates(t).beta1 for t in (0, 0.5, 0.999)} == {0.9}
 
 
 # The paper's numbers
@@ -357,32 +359,31 @@ def test_cifar10_headline():
 
 
 def test_adversarial_alignment_is_the_papers():
-    for name in set(shelf()) - {"digits-demo", "own-vectors"}:
+    for name in set(list_recipes()) - {"digits-demo", "own-vectors"}:
         align = made(name).align
         assert (align.form, align.hidden, align.weight, align.gamma) == ("minimax", 1024, 1, 10)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, _, short) in shelf().items() if short])
+@pytest.mark.parametrize("name", [name for name, one in list_recipes().items() if one.short])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_cpu_profile_changes_only_what_it_lists(name, method):
-    module, build, _ = shelf()[name]
     for align in ("adversarial", "none"):
         whole = made(name.removesuffix("-cpu"), method, align).model_dump()
         short = made(name, method, align).model_dump()
         own = {f"with {name}" for name in method.split("+")}
-        about = (s.rpartition(": ") for s in module.CPU[build.__name__])
+        about = (s.rpartition(": ") for s in list_recipes()[name].named.cpu)
         plain = [setting for condition, _, setting in about if not condition or condition in own]
         listed = {s.partition("=")[0]: json.loads(s.partition("=")[2]) for s in plain}
-        for path in set(paths(whole)) & set(listed):
-            put(whole, path, listed[path])
+        for path in set(list_paths(whole)) & set(listed):
+            set_field(whole, path, listed[path])
         assert short == whole
 
 
 def test_every_recipe_has_a_profile_for_short_machines_or_is_one():
-    long = [name for name in shelf() if not name.endswith("-cpu") and made(name).steps > 20_000]
+    long = [name for name in list_recipes() if not name.endswith("-cpu") and made(name).steps > 20_000]
     assert {"svhn-ablation", "cifar10-ablation", "svhn-headline", "cifar10-headline"} <= set(long)
-    assert all(made(f"{name}-cpu").steps <= 20_000 for name in long if f"{name}-cpu" in shelf())
-    assert {f"{name}-cpu" for name in long if "wide-resnet" not in name} <= set(shelf())
+    assert all(made(f"{name}-cpu").steps <= 20_000 for name in long if f"{name}-cpu" in list_recipes())
+    assert {f"{name}-cpu" for name in long if "wide-resnet" not in name} <= set(list_recipes())
 
 
 def test_recipes_follow_the_data():

@@ -14,16 +14,20 @@ from pathlib import Path
 
 import torch
 
-import afda.findings
-import afda.fit
-import afda.tune
-from afda import algorithm, cli, disk, results, runs
+import afda.experiments.tune
+import afda.report.write
+import afda.training.run
+from afda import cli
+from afda.machine import files as disk
 from afda.recipes import recipe
+from afda.runs import directory as runs
+from afda.runs import log, results
+from afda.training import loop as algorithm
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
-        *("afda.cli", "afda.findings", "afda.fit", "afda.tune"),
+        *("afda.cli", "afda.report.write", "afda.training.run", "afda.experiments.tune"),
         *("optuna", "pytest", "scipy.stats", "torch._dynamo"),
     ]
 )
@@ -109,14 +113,14 @@ def victim(arguments: list[str], kill_at: tuple[str, int] | None, checkpoint_sec
     os.setsid()  # so that it can be killed with all that it starts
     moments = Moments(kill_at)
     os.environ["AFDA_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
-    afda.tune.SUPERVISED_BATCH, afda.tune.RATES = (8, 16), (5e-4, 5e-3)  # a grid of four points
-    runs.open = disk.open = moments.opened
+    afda.experiments.tune.SUPERVISED_BATCH, afda.experiments.tune.RATES = (8, 16), (4e-3, 5e-3)  # a grid of four points
+    runs.open = log.open = disk.open = moments.opened
     moments.around(os, "replace", "moving", 1)
     moments.around(os, "unlink", "removing", 0)
     moments.around(os, "fsync", "syncing")
     moments.around(algorithm, "set_rates", "a step")
-    moments.around(results, "outputs", "an evaluation")
-    moments.around(afda.fit, "save_model", "the model")
+    moments.around(results, "compute_outputs", "an evaluation")
+    moments.around(afda.training.run, "save_model", "the model")
     sys.argv = ["afda", *arguments]
     try:
         cli.main()
@@ -138,7 +142,7 @@ def everything(folder):
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"):
         name = str(path.relative_to(folder))
         if path.name == "log.jsonl":
-            found[name] = [{k: v for k, v in line.items() if k != "seconds"} for line in runs.Run(path.parent).log()]
+            found[name] = [line.model_dump(exclude={"seconds"}) for line in runs.Run(path.parent).log.read()]
             assert len(found[name]) == path.read_text().count("\n")
         elif path.name == "result.json":
             result = json.loads(path.read_text())

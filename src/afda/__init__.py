@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Where the public names live. They are imported when first used, so that `afda --help` need not wait for torch.
 _HOME = {
@@ -13,7 +13,7 @@ _HOME = {
     "UserError": "afda.errors",
     "mmd2": "afda.measures",
     "risk_bound": "afda.measures",
-    "train": "afda.fit",
+    "train": "afda.training.run",
 }
 
 __all__ = [
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from afda.align.adversarial import AdversarialAlignment
     from afda.errors import UserError
     from afda.estimator import AFDAClassifier
-    from afda.fit import train
     from afda.measures import mmd2, risk_bound
     from afda.recipe import Recipe
+    from afda.training.run import train
 
 
 def __getattr__(name: str) -> Any:

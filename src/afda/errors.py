@@ -17,8 +17,8 @@ class RunFailed(Exception):
     """The run went wrong, through no fault in the command. The program exits with 1 and keeps what was written."""
 
 
-def in_short(error: BaseException) -> str:
-    """The first line of what an exception says, or what it is called."""
+def describe(error: BaseException) -> str:
+    """Return the first line of an exception's message, or its type."""
     return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""The scikit-learn door: `AFDAClassifier`, a classifier and transformer that learns from partial labels."""
+"""The scikit-learn estimator: `AFDAClassifier`, a classifier and transformer that learns from partial labels."""
 
 import contextlib
 import copy
@@ -17,19 +17,19 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from afda.algorithm import steps
-from afda.classifier import Output
-from afda.data.arrays import from_arrays, pixels
+from afda.data.arrays import convert_inputs, from_arrays
 from afda.data.images import UNLABELLED, DataSet, Images
 from afda.errors import UserError
-from afda.inference import outputs
+from afda.machine.runtime import Runtime, keep_freed_memory, select_runtime
+from afda.nets import Output
 from afda.recipe import Recipe
 from afda.recipes import AFDA, recipe
-from afda.runtime import Runtime, keep_freed_memory, runtime
-from afda.training import Training, begin, log_line
+from afda.runs.model import compute_outputs
+from afda.training.loop import run_updates
+from afda.training.state import Training, begin, make_log_line
 
-ALONE = threading.Lock()
-"""Held while torch's random state and number of threads, of which a process has one, are ours."""
+TORCH_STATE = threading.Lock()
+"""Held while a fit uses torch's random state and number of threads, of which a process has one each."""
 
 
 class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
@@ -55,7 +55,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     Attributes
     ----------
     classes_ : the labels that occur in `y`, sorted.
-    model_ : the trained `afda.inference.Model`, on the CPU.
+    model_ : the trained `afda.runs.model.Model`, on the CPU.
     recipe_ : the `afda.Recipe` that it was trained by.
     n_features_in_ : `X.shape[1]`.
     feature_names_in_ : the names of the columns of `X`, if it has any.
@@ -93,7 +93,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the samples `X`, those with a label in `y` and those without."""
         X, y = validate_data(self, X, y, allow_nd=True)
-        known, labels = labels_in(y)
+        known, labels = split_labels(y)
         check_classification_targets(labels)
         numbers = np.full(len(y), UNLABELLED)
         self.classes_, numbers[known] = np.unique(labels, return_inverse=True)
@@ -101,39 +101,39 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             raise ValueError(
                 f"AFDAClassifier needs labels of at least 2 classes, but y has {len(self.classes_) or 'no'} class."
             )
-        with as_value_errors(), self._alone(X) as machine:
+        with raise_value_errors(), self._hold_torch_state(X) as machine:
             data = from_arrays(X, numbers, classes=list(map(str, self.classes_)))
             self.recipe_ = self._recipe(data)
             if self.recipe_.uses_unlabelled and known.all():
-                data = also_without_labels(data)
+                data = duplicate_unlabelled(data)
             training = begin(self.recipe_, data, machine)
             self._follow(training)
-            if not training.finite():
+            if not training.is_finite():
                 raise ValueError("The loss stopped being a number; try a lower learning_rate.")
-            self.model_ = training.model().eval().cpu()
+            self.model_ = training.make_model().eval().cpu()
             self.model_.zero_grad()
         self._shape = X.shape[1:]
         self._n_features_out = self.model_.classifier.features
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most likely class of each sample."""
+        """Return the most likely class of each sample."""
         logits = self._outputs(X).logits
         return self.classes_[logits.argmax(dim=1).numpy()]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, in the order of `classes_`."""
+        """Return the probability of each class, in the order of `classes_`."""
         logits = self._outputs(X).logits
         return self.model_.probabilities(logits.double()).numpy()
 
     def transform(self, X: Any) -> np.ndarray:
-        """The aligned features of each sample."""
+        """Return the aligned features of each sample."""
         features = self._outputs(X).features.numpy()
         return features.astype(np.float64) if np.asarray(X).dtype == np.float64 else features
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy on those samples that have a label."""
-        known, labels = labels_in(column_or_1d(y))
+        """Return the accuracy on the samples that have a label."""
+        known, labels = split_labels(column_or_1d(y))
         if not known.any():
             raise ValueError("None of these samples has a label to score by.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -155,34 +155,34 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def _follow(self, training: Training) -> None:
         every = math.ceil(training.recipe.steps / 10)
-        for step in steps(training):
+        for step in run_updates(training):
             if self.verbose and (step % every == 0 or step == training.recipe.steps):
-                line = log_line(training, step % every or every)
-                print(", ".join(f"{name} {value:.4g}" for name, value in line.items() if name != "seconds"))
-                training.sums = {}
+                line = make_log_line(training, step % every or every)
+                numbers = {"step": line.step, **line.values}
+                print(", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
 
     def _outputs(self, X: Any) -> Output:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, allow_nd=True)
         if X.shape[1:] != self._shape:
             raise ValueError(f"X has samples of shape {X.shape[1:]}, but AFDAClassifier was fitted to {self._shape}.")
-        with as_value_errors(), self._alone(X) as machine:
+        with raise_value_errors(), self._hold_torch_state(X) as machine:
             model = copy.deepcopy(self.model_)
             machine.place(model)
             if X.ndim == 2 and machine.device.type == "cpu":
                 # In float32 what a sample gives would depend, in the last digits, on those it is batched with.
                 model.double()
-            return outputs(model, pixels(X, "X"), machine)
+            return compute_outputs(model, convert_inputs(X, "X"), machine)
 
     @contextlib.contextmanager
-    def _alone(self, X: np.ndarray) -> Iterator[Runtime]:
-        """The machine, with the caller's random state and number of threads as they were afterwards."""
+    def _hold_torch_state(self, X: np.ndarray) -> Iterator[Runtime]:
+        """Yield the runtime; restore the caller's random state and number of threads afterwards."""
         of_kind = 1 if X.ndim == 2 else None
         threads = of_kind if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
-        with ALONE:
+        with TORCH_STATE:
             before = torch.get_num_threads()
             try:
-                machine = runtime(self.device, "float32", threads)
+                machine = select_runtime(self.device, "float32", threads)
                 with torch.random.fork_rng([machine.device] if machine.device.type == "cuda" else []):
                     yield machine
             finally:
@@ -196,8 +196,8 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         return tags
 
 
-def labels_in(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which samples have a label, one that is not -1, None or an empty name; and these labels."""
+def split_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which samples have a label, one that is not -1, None or an empty name; and these labels."""
     if y.dtype.kind != "O":
         known = y != ("" if y.dtype.kind == "U" else UNLABELLED)
         return known, y[known]
@@ -208,15 +208,15 @@ def labels_in(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return known, np.array(y[known].tolist()) if numbers else y[known]
 
 
-def also_without_labels(data: DataSet) -> DataSet:
-    """The data with every training image once more, its label hidden."""
+def duplicate_unlabelled(data: DataSet) -> DataSet:
+    """Return the data with every training image once more, without its label."""
     x, y = data.train.x, data.train.y
     return replace(data, train=Images(torch.cat([x, x]), torch.cat([y, torch.full_like(y, UNLABELLED)])))
 
 
 @contextlib.contextmanager
-def as_value_errors() -> Iterator[None]:
-    """A user's mistake as scikit-learn has it, without the dashes of the command line's options."""
+def raise_value_errors() -> Iterator[None]:
+    """Turn a UserError into a ValueError, as scikit-learn has it, without the dashes of command-line options."""
     try:
         yield
     except UserError as error:

@@ -1,4 +1,4 @@
-"""The paper's losses as plain functions of logits: L_Sup, the two divergences, the entropy, and L_Adv."""
+"""The paper's losses as plain functions of logits: L_Sup, two divergences, the entropy, and L_Adv."""
 
 import torch
 import torch.nn.functional as F
@@ -6,62 +6,64 @@ from torch import Tensor
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """L_Sup (Eq. 1): the mean cross-entropy over labelled images."""
+    """Return L_Sup (Eq. 1), the mean cross-entropy over labelled images."""
     return F.cross_entropy(logits, y)
 
 
 def kl_divergence(target_logits: Tensor, logits: Tensor) -> Tensor:
-    """Mean over images of KL(target || prediction), both given as logits."""
+    """Return the mean over images of KL(target || prediction), both given as logits."""
     log_p, log_q = F.log_softmax(target_logits, dim=1), F.log_softmax(logits, dim=1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
 
 
 def squared_error(target_logits: Tensor, logits: Tensor) -> Tensor:
-    """Squared difference of the softmax outputs, averaged over images and classes."""
+    """Return the squared difference of the softmax outputs, averaged over images and classes."""
     return (target_logits.softmax(dim=1) - logits.softmax(dim=1)).square().mean()
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of the predictions."""
+    """Return the mean entropy of the predictions."""
     log_p = F.log_softmax(logits, dim=1)
     return -(log_p.exp() * log_p).sum(dim=1).mean()
 
 
 Labelled = Tensor | int
-"""Which rows are labelled: a mask, or how many, if they are the first; then nobody waits for a GPU to count them."""
+"""Which rows are labelled: a mask, or how many, if they are the first; then a GPU need not be waited for."""
 
 
-def of_kinds(rows: Tensor, labelled: Labelled) -> tuple[Tensor, Tensor]:
-    """The labelled rows and the unlabelled ones."""
+def split_rows(rows: Tensor, labelled: Labelled) -> tuple[Tensor, Tensor]:
+    """Return the labelled rows and the unlabelled ones."""
     if isinstance(labelled, int):
         return rows[:labelled], rows[labelled:]
     return rows[labelled], rows[~labelled]
 
 
 def adversarial(scores: Tensor, labelled: Labelled) -> Tensor:
-    """L_Adv (Eq. 2): mean log d over labelled plus mean log(1 - d) over unlabelled; `scores` are d's logits.
+    """Return L_Adv (Eq. 2): mean log d over labelled plus mean log(1 - d) over unlabelled; `scores` are d's logits.
 
     d maximises it, f minimises it. A d that cannot tell the two apart has -2 log 2. A kind of images that the batch
     lacks adds nothing.
     """
-    of_labelled, of_unlabelled = of_kinds(scores, labelled)
+    of_labelled, of_unlabelled = split_rows(scores, labelled)
     return mean(F.logsigmoid(of_labelled)) + mean(F.logsigmoid(-of_unlabelled))
 
 
 def inverted_adversarial(scores: Tensor, labelled: Labelled) -> Tensor:
-    """f's loss with the labels of d swapped (Tzeng et al., 2017): its gradient does not fade when d is sure."""
-    of_labelled, of_unlabelled = of_kinds(scores, labelled)
+    """Return f's loss with the labels of d swapped (Tzeng et al., 2017): its gradient does not fade when d is sure."""
+    of_labelled, of_unlabelled = split_rows(scores, labelled)
     return -mean(F.logsigmoid(-of_labelled)) - mean(F.logsigmoid(of_unlabelled))
 
 
 def balanced_accuracy(scores: Tensor, labelled: Labelled) -> Tensor:
-    """How often d is right, labelled and unlabelled images counting the same; 0.5 is chance, and so is a kind of images
-    that the batch lacks."""
-    of_labelled, of_unlabelled = of_kinds(scores, labelled)
+    """Return how often d is right, with labelled and unlabelled images counting the same.
+
+    0.5 is chance; a kind of images that the batch lacks counts as 0.5.
+    """
+    of_labelled, of_unlabelled = split_rows(scores, labelled)
     right = (of_labelled > 0, of_unlabelled <= 0)
     return torch.stack([r.float().mean() if len(r) else scores.new_tensor(0.5) for r in right]).mean()
 
 
 def mean(values: Tensor) -> Tensor:
-    """The mean, or zero with no gradient if there are no values."""
+    """Return the mean, or zero with no gradient if there are no values."""
     return values.mean() if len(values) else values.sum()

@@ -1,4 +1,4 @@
-"""What is measured of a trained classifier: its errors, MMD^2 between its features, and the terms of Theorem 1."""
+"""Measures of a trained classifier: its errors, MMD^2 between its features, and the terms of Theorem 1."""
 
 import math
 from typing import Literal, NamedTuple
@@ -14,23 +14,23 @@ CHUNK = 2048
 
 
 def error_rate(predicted: Tensor, y: Tensor) -> float:
-    """The share of wrong predictions, in percent."""
+    """Return the share of wrong predictions, in percent."""
     return 100.0 * float((predicted != y).double().mean())
 
 
-def confusion(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
-    """How many images of each true class (row) were taken for each class (column)."""
+def confusion_matrix(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Return the confusion matrix: images of each true class (row) that were assigned to each class (column)."""
     return torch.bincount(y * classes + predicted, minlength=classes * classes).view(classes, classes)
 
 
 def class_errors(matrix: Tensor) -> list[float | None]:
-    """The error of each class in percent, from a confusion matrix; None for a class with no images."""
+    """Return the error of each class in percent, from a confusion matrix; None for a class without images."""
     right, total = matrix.diagonal().tolist(), matrix.sum(dim=1).tolist()
     return [100.0 * (1 - r / n) if n else None for r, n in zip(right, total, strict=True)]
 
 
-def best_temperature(logits: Tensor, y: Tensor) -> float:
-    """The number to divide logits by so that their softmax fits the labels best (Guo et al., 2017).
+def fit_temperature(logits: Tensor, y: Tensor) -> float:
+    """Return the number to divide logits by so that their softmax fits the labels best (Guo et al., 2017).
 
     A few images that all happen to be right would ask for certainty; so the logarithm of the temperature is held near
     zero, as if it had been drawn from a normal distribution of width `TEMPERATURE_WIDTH`.
@@ -56,7 +56,7 @@ def median_bandwidth(
     most: int = 5000,
     seed: int = 0,
 ) -> Tensor:
-    """gamma of the kernel: the median squared distance of different pooled features (Gretton et al., 2012).
+    """Return gamma of the kernel: the median squared distance of different pooled features (Gretton et al., 2012).
 
     Pooled features beyond `most` are subsampled by `seed`. `of="distance"` is the median of the plain distances, the
     paper's literal words; it makes MMD^2 depend on the scale of the features.
@@ -73,7 +73,7 @@ def median_bandwidth(
 
 
 def kernel_sum(p: Tensor, q: Tensor | None, bandwidth: Tensor) -> Tensor:
-    """Sum of exp(-||p_i - q_j||^2 / bandwidth) over all pairs, in chunks so that the matrix is never held whole.
+    """Return the sum of exp(-||p_i - q_j||^2 / bandwidth) over all pairs, in chunks of the kernel matrix.
 
     Without q over the pairs i != j of p itself: chunks off the diagonal are computed once and counted twice.
     """
@@ -107,8 +107,9 @@ def mmd2(
     of: Literal["squared", "distance"] = "squared",
     seed: int = 0,
 ) -> Tensor:
-    """Unbiased squared maximum mean discrepancy of two feature sets under an RBF kernel; it may be negative, and is nan
-    if a set has fewer than two members.
+    """Return the unbiased squared maximum mean discrepancy of two feature sets under an RBF kernel.
+
+    It may be negative, and is nan if a set has fewer than two members.
 
     Unbiased for samples drawn at random. If p has equally many of each of k classes, two of its n members are of one
     class too rarely, and for aligned features the estimate comes out below zero, by up to (k - 1) / (k (n - 1)).
@@ -133,7 +134,7 @@ def mmd2(
 
 
 class RiskBound(NamedTuple):
-    """The four terms of Theorem 1 in the order of the paper, what they are to bound, and what they leave out."""
+    """The four terms of Theorem 1 in the order of the paper, the gap that they bound, and the remainder they omit."""
 
     features_true: float
     labels_true: float
@@ -156,7 +157,7 @@ class RiskBound(NamedTuple):
 def risk_bound(
     features_l: Tensor, y_l: Tensor, features_u: Tensor, y_u: Tensor, weight: Tensor, bias: Tensor
 ) -> RiskBound:
-    """Theorem 1 for the linear classifier z = W f + b, from the features and true labels of both sets."""
+    """Return the terms of Theorem 1 for z = W f + b, from the features and true labels of both sets."""
     W, b = weight.double(), bias.double()
     f_l, f_u = features_l.double(), features_u.double()
     z_l, z_u = f_l @ W.T + b, f_u @ W.T + b

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,10 +7,14 @@ from torch import nn
 
 from afda import losses
 from afda.align.adversarial import Adversarial, AdversarialAlignment
-from afda.align.mmd import MMD, MMDAlignment
+from afda.align.mmd import MMD
 from afda.align.reversal import Reversal, ReversalAlignment
-from afda.choices import choice, names
 from afda.measures import median_bandwidth, mmd2
+from afda.methods import Context
+from afda.nets import Output
+from afda.registry import create, list_names
+from afda.training.state import find_optimizer
+from contract import fill_fields, make_batch, make_step
 
 LABELLED = torch.arange(30) < 10
 
@@ -22,6 +27,26 @@ def features(seed=0, apart=1.0):
 def adversarial(seed=0, **choices):
     torch.manual_seed(seed)
     return AdversarialAlignment(6, hidden=16, **choices)
+
+
+def build(form, features=6, hidden=16, **settings):
+    """Return how an alignment's d is updated, its loss of (features, labelled, mu), and what it owns, if anything."""
+    torch.manual_seed(0)
+    if form == "mmd":
+        return (lambda *_: None), (lambda x, labelled, mu=1.0: mu * MMD().compute_mmd2(x, labelled)), None
+    if form == "reversal":
+        owned = ReversalAlignment(features, hidden)
+        return (lambda *_: None), owned, owned
+    owned = AdversarialAlignment(features, hidden=hidden, form=form, **settings)
+    return owned.step, owned, owned
+
+
+def make_aligned_step(plugin, x, labelled=10, t=0.5):
+    """Return what an alignment sees of an update with these features; what it owns is built from seed 0."""
+    torch.manual_seed(0)
+    owned = plugin.build(Context(shape=(3,), classes=2, features=6, images=30))
+    batch = make_batch(torch.zeros(labelled, 3), torch.zeros(len(x) - labelled, 3))
+    return make_step(None, batch, Output(x[:, :2], x), t, owned=owned)
 
 
 def weights(module):
@@ -88,7 +113,6 @@ def test_f_s_loss_leaves_d_alone(form):
     assert all(p.grad is None for p in align.parameters())
     assert all(p.requires_grad for p in align.parameters())
     assert torch.equal(weights(align), before)
-    assert align.joint_parameters() == []
 
 
 @pytest.mark.parametrize("form", ["minimax", "inverted", "unlabelled-only"])
@@ -112,7 +136,7 @@ def test_unlabelled_only_moves_no_labelled_feature():
 
 def test_accuracy_counts_both_kinds_alike():
     align = adversarial()
-    assert align.accuracy is None
+    assert float(align.accuracy) == 0.5
     nn.init.zeros_(align.d[-1].weight)
     nn.init.ones_(align.d[-1].bias)
     align.step(features(), LABELLED)
@@ -127,15 +151,14 @@ def test_accuracy_counts_both_kinds_alike():
 def test_the_number_of_labelled_rows_says_the_same_as_a_mask(form):
     found = []
     for labelled in (10, LABELLED):
-        torch.manual_seed(0)
-        made = choice("align", form)().build(6) if form in ("reversal", "mmd") else adversarial(form=form)
+        compete, loss, owned = build(form)
         x = features().requires_grad_()
-        made.step(x.detach(), labelled)
-        value = made(x, labelled, 0.5)
+        compete(x.detach(), labelled)
+        value = loss(x, labelled, 0.5)
         value.backward()
-        found.append((value, x.grad, made.accuracy, *made.parameters()))
+        found.append([value, x.grad, *([] if owned is None else [owned.accuracy, *owned.parameters()])])
     for one, other in zip(*found, strict=True):
-        assert one is other is None or torch.equal(one, other)
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
@@ -143,10 +166,10 @@ def test_the_number_of_labelled_rows_says_the_same_as_a_mask(form):
 def test_a_batch_of_one_kind(form, kind):
     x = features().requires_grad_()
     mask = torch.full((30,), kind == "labelled")
-    align = ReversalAlignment(6, hidden=16) if form == "reversal" else adversarial(form=form)
-    align.step(x.detach(), mask)
-    assert weights(align).isfinite().all()
-    d = align.d(x).sigmoid().squeeze(1).detach()
+    compete, align, owned = build(form)
+    compete(x.detach(), mask)
+    assert weights(owned).isfinite().all()
+    d = owned.d(x).sigmoid().squeeze(1).detach()
     right, wrong = (d, 1 - d) if kind == "labelled" else (1 - d, d)
     expected = {"inverted": -wrong.log().mean(), "reversal": -right.log().mean()}.get(form, right.log().mean())
     value = align(x, mask)
@@ -155,7 +178,7 @@ def test_a_batch_of_one_kind(form, kind):
     value.backward()
     assert x.grad.isfinite().all()
     assert x.grad.any() == (form != "unlabelled-only" or kind == "unlabelled")
-    assert 0.25 <= float(align.accuracy) <= 0.75
+    assert 0.25 <= float(owned.accuracy) <= 0.75
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0])
@@ -174,10 +197,8 @@ def test_reversal_moves_f_as_minimax_does_and_d_unscaled(mu):
 
 def test_reversal_trains_d_with_f_and_reports_its_accuracy():
     reversal = ReversalAlignment(6, hidden=16)
-    assert [id(p) for p in reversal.joint_parameters()] == [id(p) for p in reversal.d.parameters()]
-    before = weights(reversal)
-    reversal.step(features(), LABELLED)
-    assert torch.equal(weights(reversal), before)
+    assert find_optimizer(reversal) is None
+    assert all(p.requires_grad for p in reversal.d.parameters())
     reversal(features(), LABELLED)
     expected = losses.balanced_accuracy(reversal.d(features()).squeeze(1), LABELLED)
     assert torch.equal(reversal.accuracy, expected)
@@ -189,61 +210,71 @@ def test_mmd_is_the_mean_over_bandwidths():
     gamma = median_bandwidth(p, q)
     expected = sum(mmd2(p, q, k * gamma) for k in (0.5, 1, 3)) / 3
     for mu in (1.0, 0.3):
-        torch.testing.assert_close(MMDAlignment((0.5, 1, 3))(x, LABELLED, mu), mu * expected)
-    torch.testing.assert_close(MMDAlignment((1.0,))(x, LABELLED), mmd2(p, q))
-    assert not list(MMD().build(6).parameters())
+        align = MMD(bandwidths=(0.5, 1, 3), weight=mu, gamma=100)
+        torch.testing.assert_close(align.loss(make_aligned_step(align, x)).terms["alignment"], mu * expected)
+    torch.testing.assert_close(MMD(bandwidths=(1.0,)).compute_mmd2(x, LABELLED), mmd2(p, q))
+    assert MMD().build(Context(shape=(3,), classes=2, features=6, images=30)) is None
 
 
-@pytest.mark.parametrize("name", names("align"))
+@pytest.mark.parametrize("name", list_names("align"))
 def test_alignment_is_in_full_precision_under_autocast(name):
     """Losses and gradients are differences of nearly equal numbers, so neither way may be rounded, for d or for f."""
-    fields = {"hidden": 16} if "hidden" in choice("align", name).model_fields else {}
-    found = []
+    align, found = create("align", fill_fields("align", name, hidden=16)), []
     for mixed in (False, True):
-        torch.manual_seed(0)
-        align = choice("align", name)(**fields).build(6)
         x = features(apart=0.1).requires_grad_()
+        step = make_aligned_step(align, x)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
-            align.step(x.detach(), LABELLED, learning_rate=1e-3, beta1=0.9)
-            loss = align(x, LABELLED, 0.5)
+            if find_optimizer(step.owned) is not None:
+                align.compete(replace(step, clean=step.clean.detach()))
+            loss = align.loss(step).terms["alignment"]
         loss.backward()
-        found.append([loss, x.grad, *(p.grad for p in align.parameters())])
+        owned = [] if step.owned is None else [p.grad for p in step.owned.parameters()]
+        found.append([loss, x.grad, *owned])
     assert all(map(torch.equal, *found))
 
 
-@pytest.mark.parametrize("name", names("align"))
-def test_every_alignment_is_built_from_its_choice(name):
-    fields = {"hidden": 16} if "hidden" in choice("align", name).model_fields else {}
-    align = choice("align", name)(**fields).build(6)
+@pytest.mark.parametrize("name", list_names("align"))
+def test_every_alignment_is_built_from_its_settings(name):
+    align = create("align", fill_fields("align", name, hidden=16))
     x = features().requires_grad_()
-    align.step(x.detach(), LABELLED, learning_rate=1e-3, beta1=0.9)
-    align(x, LABELLED, 0.5).backward()
+    step = make_aligned_step(align, x)
+    if find_optimizer(step.owned) is not None:
+        align.compete(replace(step, clean=step.clean.detach()))
+    loss = align.loss(step)
+    assert list(loss.terms) == ["alignment"]
+    assert loss.metrics["mu"] == align.mu(0.5)
+    assert set(loss.metrics) - {"mu"} == {metric.name for metric in align.metrics}
+    loss.terms["alignment"].backward()
     assert x.grad.abs().sum() > 0
 
 
-def test_choices_reach_the_alignment():
-    built = Adversarial(form="inverted", hidden=32, learning_rate=0.01).build(6)
-    assert built.choices.form == "inverted"
+@pytest.mark.parametrize("name", list_names("align"))
+def test_an_alignment_says_whether_it_owns_an_optimiser(name):
+    align = create("align", name)
+    owned = align.build(Context(shape=(3,), classes=2, features=6, images=30))
+    assert (find_optimizer(owned) is not None) == align.own_optimizer
+
+
+def test_settings_reach_the_alignment():
+    context = Context(shape=(3,), classes=2, features=6, images=30)
+    built = Adversarial(form="inverted", hidden=32, learning_rate=0.01).build(context)
+    assert built.settings.form == "inverted"
     assert built.d[0].weight.shape == (32, 6)
     assert built.optimizer.param_groups[0]["lr"] == 0.01
-    assert Reversal(hidden=32).build(6).d[2].weight.shape == (32, 32)
-    assert MMD(bandwidths=(2.0,)).build(6).bandwidths == (2.0,)
+    assert Reversal(hidden=32).build(context).d[2].weight.shape == (32, 32)
 
 
-@pytest.mark.parametrize("align", ["minimax", "inverted", "unlabelled-only", "reversal", "mmd"])
-def test_two_gaussians_meet_in_a_loop_of_ones_own(align):
-    torch.manual_seed(0)
+@pytest.mark.parametrize("form", ["minimax", "inverted", "unlabelled-only", "reversal", "mmd"])
+def test_two_gaussians_meet_in_a_loop_of_ones_own(form):
     shift = nn.Parameter(torch.tensor([2.0, 0.0]))
-    if align in ("reversal", "mmd"):
-        align = choice("align", align)(**({"hidden": 32} if align == "reversal" else {})).build(2)
-    else:
-        align = AdversarialAlignment(2, hidden=32, form=align, learning_rate=1e-2)
-    optimizer = torch.optim.Adam([{"params": [shift], "lr": 0.02}, {"params": align.joint_parameters(), "lr": 1e-2}])
+    compete, align, owned = build(form, features=2, hidden=32, learning_rate=1e-2)
+    along = list(owned.parameters()) if form == "reversal" else []
+    optimizer = torch.optim.Adam([{"params": [shift], "lr": 0.02}, {"params": along, "lr": 1e-2}])
     labelled = torch.arange(96) < 32
 
     for _ in range(200):
         features = torch.randn(96, 2) + shift * ~labelled[:, None]
-        align.step(features.detach(), labelled)
+        compete(features.detach(), labelled)
         optimizer.zero_grad()
         align(features, labelled).backward()
         optimizer.step()
@@ -258,7 +289,7 @@ def test_form_is_one_of_three():
 
 def test_mmd_of_a_single_image_is_nothing():
     x = features().requires_grad_()
-    loss = MMDAlignment((1.0,))(x, 1)
+    loss = MMD(bandwidths=(1.0,)).compute_mmd2(x, 1)
     loss.backward()
     assert loss.item() == 0
     assert not x.grad.any()

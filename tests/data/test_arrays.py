@@ -235,8 +235,8 @@ def test_without_a_test_set_one_is_held_out(tmp_path):
     data = load(tmp_path / "many.npz")
     assert (len(data.train), len(data.val), len(data.test)) == (68, 12, 20)
     assert data.notes == (
-        "There is no test set: 20 of the 80 labelled images are held out as one.",
-        "There is no validation set: 12 of the 60 labelled images are held out as one.",
+        "there is no test set, so 20 of the 80 labelled images are held out as one.",
+        "there is no validation set, so 12 of the 60 labelled images are held out as one.",
     )
     assert (data.train.x[:, 0].numpy() == x[data.train.rows]).all()
     assert (data.train.y.numpy() == y[data.train.rows]).all()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afda.data.download import Remote, checksums, data_folder, fetch, unpack
+from afda.data.download import Remote, compute_checksums, fetch, find_data_folder, unpack
 from afda.errors import UserError
 
 CONTENT = bytes(range(256)) * 40
@@ -143,18 +143,18 @@ def test_unwritable_folder(publisher, tmp_path):
 
 def test_folder_in_place_of_a_file(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
-        checksums(tmp_path)
+        compute_checksums(tmp_path)
 
 
 def test_data_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("AFDA_DATA", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert data_folder() == tmp_path / ".cache" / "afda"
+    assert find_data_folder() == tmp_path / ".cache" / "afda"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert data_folder() == tmp_path / "cache" / "afda"
+    assert find_data_folder() == tmp_path / "cache" / "afda"
     monkeypatch.setenv("AFDA_DATA", "~/data")
-    assert data_folder() == tmp_path / "data"
+    assert find_data_folder() == tmp_path / "data"
 
 
 def tarred(path, *members, mode="w:gz"):

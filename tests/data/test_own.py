@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from afda.data import cache, load
-from afda.data.files import listed
+from afda.data.files import list_files
 from afda.errors import UserError
 
 RANDOM = np.random.default_rng(0)
@@ -166,7 +166,7 @@ def test_unreadable_files_are_skipped(folder):
     data = load(str(folder))
     assert data.skipped == (("cat/bad.png", "not an image"),)
     assert "cat/bad.png" not in data.train.paths
-    assert any("Left out, because they cannot be used: cat/bad.png" in note for note in data.notes)
+    assert any("1 image could not be used and was skipped: cat/bad.png" in note for note in data.notes)
 
 
 def test_one_class_is_not_enough(folder):
@@ -217,8 +217,8 @@ def test_names_of_any_kind_survive(tmp_path):
 def decoded_now(monkeypatch):
     """The paths that are decoded from here on."""
     seen = []
-    true = cache.pixels
-    monkeypatch.setattr(cache, "pixels", lambda path, shape: seen.append(path.name) or true(path, shape))
+    true = cache.decode_image
+    monkeypatch.setattr(cache, "decode_image", lambda path, shape: seen.append(path.name) or true(path, shape))
     return seen
 
 
@@ -296,7 +296,7 @@ def test_more_labels_that_do_not_fit(folder, tmp_path, row, problem):
 
 
 def test_the_list_does_not_depend_on_the_order_of_files(folder):
-    paths = [entry.path for entry in listed(folder).entries]
+    paths = [entry.path for entry in list_files(folder).entries]
     assert paths == sorted(paths)
 
 

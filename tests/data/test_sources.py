@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import loadmat, savemat
 
-from afda.choices import names
+from afda.data import matlab
 from afda.data.download import Remote
 from afda.data.sets import cifar10, svhn
 from afda.data.sets.cifar10 import CIFAR10
 from afda.data.sets.digits import Digits
 from afda.data.sets.svhn import SVHN
 from afda.errors import UserError
+from afda.registry import list_names
 
 NOWHERE = "http://127.0.0.1:9/"
 
@@ -46,8 +47,8 @@ def damage(content, edits):
     return bytes(content)
 
 
-def test_the_shelf():
-    assert {"cifar10", "digits", "svhn"} <= set(names("data.sets"))
+def test_the_built_in_data_sets():
+    assert {"cifar10", "digits", "svhn"} <= set(list_names("data"))
     assert (CIFAR10.name(), Digits.name(), SVHN.name()) == ("cifar10", "digits", "svhn")
 
 
@@ -161,7 +162,7 @@ def test_svhn_reads_what_scipy_reads(tmp_path, compressed, label):
 
 def test_svhn_is_not_inflated_without_end(tmp_path, monkeypatch):
     write_svhn(tmp_path)
-    monkeypatch.setattr(svhn, "LARGEST", 6 * 3072)
+    monkeypatch.setattr(matlab, "LARGEST", 6 * 3072)
     with pytest.raises(UserError, match="not a readable SVHN file"):
         SVHN().load(tmp_path)
 
@@ -215,7 +216,7 @@ def test_cifar10_is_read_pixel_by_pixel(tmp_path, place):
     assert data.balanced
     assert list(data.files) == [*cifar10.TRAIN, cifar10.TEST]
     (note,) = data.notes
-    assert "not verified" in note
+    assert "could not be compared" in note
 
 
 @pytest.mark.usefixtures("_small")

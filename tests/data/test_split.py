@@ -48,7 +48,7 @@ def test_a_pure_function_of_labels_and_seed():
     np.random.seed(2)
     torch.manual_seed(2)
     again = split(y.clone(), CLASSES, labels=20, seed=3, validation=True)
-    assert first.as_dict() == again.as_dict()
+    assert first.to_dict() == again.to_dict()
     assert torch.equal(y, skewed())
     assert split(y, CLASSES, labels=20, seed=4).labelled.tolist() != first.labelled.tolist()
     # Nothing of the method, the net or the batch enters.
@@ -122,9 +122,9 @@ def test_all_labels_by_default():
     assert parts.unlabelled.tolist() == torch.nonzero(y < 0).flatten().tolist()
 
 
-def test_as_dict_is_for_json():
+def test_to_dict_is_for_json():
     parts = split(skewed(), CLASSES, labels=10, validation=True)
-    held = json.loads(json.dumps(parts.as_dict()))
+    held = json.loads(json.dumps(parts.to_dict()))
     assert held["labelled"] == parts.labelled.tolist()
     assert held["counts"] == {"labelled": 10, "validation": 10, "unlabelled": 380}
 

@@ -24,23 +24,23 @@ import torch
 from PIL import Image
 
 from afda.data import arrays, download, load
-from afda.data.decode import Unreadable, header, pixels
-from afda.data.files import from_table
+from afda.data.decode import Unreadable, decode_image, read_header
+from afda.data.files import list_table
+from afda.data.own import add_labels
 from afda.data.own import load as load_images
-from afda.data.own import with_more_labels
 from afda.data.sets import cifar10, svhn
-from afda.evaluate import evaluated
-from afda.findings import findings
-from afda.fit import prepared, train
-from afda.inference import load_model
-from afda.predict import items, predicted
+from afda.experiments.sweep import Job, seconds_left
+from afda.machine.runtime import select_runtime
 from afda.recipe import Recipe
 from afda.recipes import recipe
-from afda.report.page import page
-from afda.runs import CHECKPOINT, Run
-from afda.runtime import runtime
-from afda.sweep import Job, seconds_left
-from afda.training import begin
+from afda.report.collect import collect_report
+from afda.report.page import render_page
+from afda.runs.directory import CHECKPOINT, Run
+from afda.runs.evaluate import evaluate_run
+from afda.runs.model import load_model
+from afda.runs.predict import find_items, predict_items
+from afda.training.run import load_checkpoint, train
+from afda.training.state import begin
 
 
 class Target(NamedTuple):
@@ -154,7 +154,7 @@ def npz_files() -> list[bytes]:
 def npz_file(folder: Path, content: bytes) -> object:
     path = written(folder / "a.npz", content)
     arrays.load(path)
-    return arrays.only_images(path)
+    return arrays.load_images(path)
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -201,9 +201,9 @@ def image_files() -> list[bytes]:
 @target(image_files)
 def image_file(folder: Path, content: bytes) -> object:
     path = written(folder / "a.png", content)
-    header(path)
+    read_header(path)
     for channels in (1, 3, 4):
-        assert pixels(path, (channels, 8, 9)).shape == (channels, 8, 9)
+        assert decode_image(path, (channels, 8, 9)).shape == (channels, 8, 9)
     return None
 
 
@@ -220,8 +220,8 @@ def parquet(columns: dict[str, list[object]]) -> bytes:
 
 
 def read_table(path: Path) -> object:
-    list(items([str(path)], lambda *_: None))
-    return from_table(path)
+    list(find_items([str(path)], lambda *_: None))
+    return list_table(path)
 
 
 @target(lambda: [CSV.encode(), CSV.replace(",", ";").encode(), CSV.encode("utf-8-sig"), b'path,label\n"a\n""b",c\n'])
@@ -251,14 +251,14 @@ def tiny() -> Path:
 
 @target(lambda: [b"row,label,suggested\n5,1,0\n6,,1\n", b"label,row\n0,8\n1,7\n"])
 def more_labels(folder: Path, content: bytes) -> object:
-    return with_more_labels(load(str(tiny())), written(folder / "a.csv", content))
+    return add_labels(load(str(tiny())), written(folder / "a.csv", content))
 
 
 @target(lambda: [b"a.png\nb/c.png\n", "ä.png\r\n/etc/passwd\n".encode()])
 def list_of_images(folder: Path, content: bytes) -> object:
     model, shape = load_model(finished())
-    todo = items([str(written(folder / "a.txt", content))], lambda *_: None)
-    return list(predicted(model, shape, todo, runtime("cpu"), lambda *_: None))
+    todo = find_items([str(written(folder / "a.txt", content))], lambda *_: None)
+    return list(predict_items(model, shape, todo, select_runtime("cpu"), lambda *_: None))
 
 
 # Recipes, runs and models
@@ -288,18 +288,18 @@ def recipes() -> list[bytes]:
 def recipe_json(folder: Path, content: bytes) -> object:
     made = Recipe.read(written(folder / "recipe.json", content))
     assert Recipe.of(json.loads(made.to_json())) == made
-    return begin(made, load(str(tiny())), runtime("cpu"))
+    return begin(made, load(str(tiny())), select_runtime("cpu"))
 
 
 @cache
 def finished() -> Path:
     """A run on the tiny data."""
     folder = tiny().parent / "run"
-    train(recipe_of_tiny(), load(str(tiny())), folder, on=runtime("cpu"))
+    train(recipe_of_tiny(), load(str(tiny())), folder, on=select_runtime("cpu"))
     return folder
 
 
-def told(folder: Path, name: str, content: bytes) -> object:
+def read_run_with(folder: Path, name: str, content: bytes) -> object:
     """All that a report, an evaluation and a sweep make of a run of which one file has this content."""
     run = folder / "run"
     shutil.copytree(finished(), run)
@@ -307,8 +307,8 @@ def told(folder: Path, name: str, content: bytes) -> object:
     job = Job(recipe_of_tiny(), Run(run), "tiny")
     seconds_left([job])
     _ = job.latest
-    made = page(findings([run], runtime("cpu")))
-    evaluated(run, None, runtime("cpu"))
+    made = render_page(collect_report([run], select_runtime("cpu")))
+    evaluate_run(run, None, select_runtime("cpu"))
     return made
 
 
@@ -318,22 +318,22 @@ def seed_of_run(name: str) -> Callable[[], list[bytes]]:
 
 @target(seed_of_run("result.json"))
 def result_json(folder: Path, content: bytes) -> object:
-    return told(folder, "result.json", content)
+    return read_run_with(folder, "result.json", content)
 
 
 @target(seed_of_run("environment.json"))
 def environment_json(folder: Path, content: bytes) -> object:
-    return told(folder, "environment.json", content)
+    return read_run_with(folder, "environment.json", content)
 
 
 @target(seed_of_run("split.json"))
 def split_json(folder: Path, content: bytes) -> object:
-    return told(folder, "split.json", content)
+    return read_run_with(folder, "split.json", content)
 
 
 @target(seed_of_run("log.jsonl"))
 def log_jsonl(folder: Path, content: bytes) -> object:
-    return told(folder, "log.jsonl", content)
+    return read_run_with(folder, "log.jsonl", content)
 
 
 def model_read(folder: Path, name: str, content: bytes, checksum: bool = True) -> object:
@@ -344,9 +344,10 @@ def model_read(folder: Path, name: str, content: bytes, checksum: bool = True) -
         (run / "model.json").write_text(json.dumps(card | {"sha256": None}))
     written(run / name, content)
     model, shape = load_model(run)
-    told = list(predicted(model, shape, items([str(tiny())], lambda *_: None), runtime("cpu"), lambda *_: None))
-    assert all(0 <= row["confidence"] <= 1 for row in told)
-    return told
+    items = find_items([str(tiny())], lambda *_: None)
+    rows = list(predict_items(model, shape, items, select_runtime("cpu"), lambda *_: None))
+    assert all(0 <= row.confidence <= 1 for row in rows)
+    return rows
 
 
 @target(seed_of_run("model.json"))
@@ -365,7 +366,7 @@ def model_safetensors(folder: Path, content: bytes) -> object:
 @cache
 def state() -> bytes:
     buffer = io.BytesIO()
-    torch.save(begin(recipe_of_tiny(), load(str(tiny())), runtime("cpu")).state(), buffer)
+    torch.save(begin(recipe_of_tiny(), load(str(tiny())), select_runtime("cpu")).save_state(), buffer)
     return buffer.getvalue()
 
 
@@ -374,7 +375,9 @@ def restored(folder: Path, content: bytes) -> object:
     run = folder / "run"
     shutil.copytree(finished(), run)
     written(run / CHECKPOINT, hashlib.sha256(content).digest() + content)
-    return prepared(begin(recipe_of_tiny(), load(str(tiny())), runtime("cpu")), Run(run))
+    training = begin(recipe_of_tiny(), load(str(tiny())), select_runtime("cpu"))
+    load_checkpoint(training, Run(run))
+    return training
 
 
 @target(lambda: [state()])

@@ -19,20 +19,19 @@ from safetensors.torch import load_file, save_file
 from trying import try_one
 
 from afda.cli import main
-from afda.data import arrays, download, load
-from afda.data.decode import Unreadable, header
+from afda.data import arrays, download, load, matlab
+from afda.data.decode import Unreadable, read_header
+from afda.data.own import add_labels
 from afda.data.own import load as load_images
-from afda.data.own import with_more_labels
-from afda.data.sets import svhn
 from afda.errors import RunFailed, UserError, printable
-from afda.findings import findings
-from afda.inference import load_model
-from afda.predict import items, predicted
+from afda.experiments.study import open_study
+from afda.machine.runtime import select_runtime
 from afda.recipe import Recipe
-from afda.runs import Run, unpacked
-from afda.runtime import runtime
-from afda.training import begin
-from afda.tune import study_in
+from afda.report.collect import collect_report
+from afda.runs.directory import Run, load_state
+from afda.runs.model import load_model
+from afda.runs.predict import find_items, predict_items
+from afda.training.state import begin
 
 DEEP = b"[" * 100_000
 
@@ -75,7 +74,7 @@ def test_postscript_in_an_image_file_runs_no_program(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     path.write_bytes(targets.image("EPS", "RGB"))
     with pytest.raises(Unreadable, match="not an image"):
-        header(path)
+        read_header(path)
     assert not (tmp_path / "harm").exists()
 
 
@@ -108,16 +107,16 @@ def saved(value, **how):
 def test_a_pipe_is_not_waited_for(run, tmp_path):
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(Unreadable, match="not a file"):
-        header(tmp_path / "a.png")
+        read_header(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("a.png\n")
     model, shape = load_model(run)
     skipped = []
-    todo = items([str(tmp_path / "a.txt")], None)
-    assert list(predicted(model, shape, todo, runtime("cpu"), lambda *told: skipped.append(told))) == []
+    todo = find_items([str(tmp_path / "a.txt")], None)
+    assert list(predict_items(model, shape, todo, select_runtime("cpu"), lambda *skip: skipped.append(skip))) == []
     assert skipped == [("a.png", "not a file")]
     os.mkfifo(tmp_path / "x.mat")
     with pytest.raises(UserError, match="make it a readable file"):
-        download.checksums(tmp_path / "x.mat")
+        download.compute_checksums(tmp_path / "x.mat")
     for name in ("model.json", "model.safetensors"):
         os.remove(run / name)
         os.mkfifo(run / name)
@@ -138,7 +137,7 @@ def test_a_checkpoint_that_unpacks_without_end():
         for name in old.namelist():
             new.writestr(name, old.read(name) + bytes(1 << 20))
     with pytest.raises(ValueError, match="compressed"):
-        unpacked(buffer.getvalue())
+        load_state(buffer.getvalue())
 
 
 def test_a_header_of_an_archive_that_claims_gigabytes(tmp_path):
@@ -159,14 +158,15 @@ def test_an_archive_that_unpacks_without_end(tmp_path):
 
 def test_arrays_that_nobody_asked_for_are_not_kept():
     whole = targets.mat_files()[0]
-    assert svhn._arrays(whole + targets.matrix(b"Z", np.zeros((4, 4), np.uint8), 2)).keys() == {"X", "y"}
+    content = whole + targets.matrix(b"Z", np.zeros((4, 4), np.uint8), 2)
+    assert matlab._read_arrays(content, ("X", "y")).keys() == {"X", "y"}
 
 
 CLAIM = """
 import json, resource, sys
 from pathlib import Path
 from afda.errors import UserError
-from afda.inference import load_model
+from afda.runs.model import load_model
 import torch.linalg
 now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (now + (400 << 20),) * 2)
@@ -198,7 +198,7 @@ def test_a_model_takes_no_more_memory_than_its_weights(tmp_path):
 def test_a_net_that_no_memory_holds():
     wide = targets.recipe_of_tiny().with_settings(["net=conv-large", "net.width=100"])
     with pytest.raises(UserError, match="weights, too many for this machine's memory"):
-        begin(wide, load(str(targets.tiny())), runtime("cpu"))
+        begin(wide, load(str(targets.tiny())), select_runtime("cpu"))
 
 
 # JSON
@@ -243,26 +243,26 @@ def test_names_in_a_recipe_that_no_line_can_hold():
 def test_scores_that_do_not_fit(run, scores):
     changed(run / "result.json", test=scores)
     with pytest.raises(UserError, match=r"no readable result\.json"):
-        findings([run], runtime("cpu"))
+        collect_report([run], select_runtime("cpu"))
 
 
 def test_a_result_of_other_classes(run):
     changed(run / "result.json", test={"error": 0, "class_errors": {"x": 0, "y": 0}, "confusion": [[9, 0], [0, 9]]})
-    (told,) = findings([run], runtime("cpu"))["runs"]
-    assert "The result has other classes than the data" in told["missing"][0]
+    (report,) = collect_report([run], select_runtime("cpu")).runs
+    assert "The result has other classes than the data" in report.missing[0]
 
 
 def test_a_split_of_images_that_are_not_there(run):
     changed(run / "split.json", labelled=[0, 10**9])
     with pytest.raises(UserError, match="names images that tiny does not have"):
-        findings([run], runtime("cpu"))
+        collect_report([run], select_runtime("cpu"))
 
 
 def test_tables_of_labels_that_no_file_can_be(run):
     for name in ("\0.csv", "\ud800.csv"):
         changed(run / "environment.json", more_labels=[name])
-        (told,) = findings([run], runtime("cpu"))["runs"]
-        assert "cannot be read" in told["missing"][0]
+        (report,) = collect_report([run], select_runtime("cpu")).runs
+        assert "cannot be read" in report.missing[0]
 
 
 # Models and checkpoints
@@ -277,7 +277,7 @@ def test_weights_that_are_no_numbers(run):
 def test_weights_that_overflow(run):
     with_tensors(run, classifier__g__weight=torch.full((2, 4), 3e38), classifier__f__6__bias=torch.full((4,), 3e38))
     with pytest.raises(UserError, match="gives no finite numbers"):
-        findings([run], runtime("cpu"))
+        collect_report([run], select_runtime("cpu"))
 
 
 @pytest.mark.parametrize("name", ["normaliser__mean", "familiar__means"])
@@ -290,7 +290,7 @@ def test_parts_of_a_model_that_do_not_fit_together(run, name):
 
 def test_a_checkpoint_of_another_training(tmp_path):
     state = torch.load(io.BytesIO(targets.state()), weights_only=True)
-    odd = [{"step": 1}, {**state, "step": 10**6}, {**state, "student": {}}, {**state, "seconds": "long"}, 1]
+    odd = [{"step": 1}, {**state, "step": 10**6}, {**state, "modules": {}}, {**state, "seconds": "long"}, 1]
     for i, value in enumerate(odd):
         with pytest.raises(RunFailed, match="is of another training"):
             targets.restored(tmp_path / str(i), saved(value))
@@ -312,7 +312,7 @@ def test_a_row_of_five_thousand_digits(tmp_path):
     table = tmp_path / "a.csv"
     table.write_text(f"row,label\n{'9' * 5000},0\n")
     with pytest.raises(UserError, match="which is not a training image"):
-        with_more_labels(load(str(targets.tiny())), table)
+        add_labels(load(str(targets.tiny())), table)
 
 
 def test_a_cache_of_other_files_is_made_anew(tmp_path, monkeypatch):
@@ -330,7 +330,7 @@ def test_a_cache_of_other_files_is_made_anew(tmp_path, monkeypatch):
 def test_a_search_that_is_no_data_base(tmp_path):
     (tmp_path / "study.db").write_bytes(b"SQLite format 3\0" + bytes(500))
     with pytest.raises(RunFailed, match=r"study\.db cannot be used"):
-        study_in(tmp_path, targets.recipe_of_tiny(), 1)
+        open_study(tmp_path, targets.recipe_of_tiny(), 1, {"steps": [1.0]})
 
 
 # Names on the screen
@@ -357,10 +357,10 @@ def test_names_do_nothing_to_the_terminal(tmp_path, monkeypatch, capsys):
             main()
         except SystemExit as ended:
             code = ended.code
-        told = capsys.readouterr()
-        assert "\x1b" not in told.out + told.err
-        assert "Traceback" not in told.err
-        return code or 0, told.out + told.err
+        shown = capsys.readouterr()
+        assert "\x1b" not in shown.out + shown.err
+        assert "Traceback" not in shown.err
+        return code or 0, shown.out + shown.err
 
     folder = "[/x]\x1b[31m"
     code, text = said("check", folder)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
+import joblib
 from targets import DAMAGE, TARGETS, finished
 
 from afda.errors import RunFailed, UserError
@@ -21,6 +22,7 @@ def try_one(name: str, content: bytes) -> str:
     """What became of it: read or refused. Anything else is raised."""
     finished()
     TARGETS[name].seeds()  # made before anything is watched
+    joblib.cpu_count(only_physical_cores=True)  # asks lscpu once, for t-SNE
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afda-fuzz-"))).resolve()
         stack.enter_context(warnings.catch_warnings())

@@ -4,14 +4,17 @@ import math
 import pytest
 import torch
 
-from afda.choices import choice, names
-from afda.methods import Batch, Nets
+from afda.data.batch import View
+from afda.methods import Context
 from afda.methods.entropy import Entropy
 from afda.methods.mean_teacher import MeanTeacher
 from afda.methods.pi_model import PiModel
 from afda.methods.supervised import Supervised
+from afda.nets import Networks
 from afda.nets.shake_shake import ShakeShake
 from afda.nets.small import Small
+from afda.registry import create, find_plugin, list_names
+from contract import fill_fields, make_batch, make_step
 
 RAMP = math.exp(-5 * 0.5**2)
 """eta's ramp at its middle."""
@@ -30,9 +33,16 @@ def problem(net=None, *, teacher=False):
         other = copy.deepcopy(student).requires_grad_(False)
         for p in other.parameters():
             p.add_(0.1 * torch.randn_like(p))
-    nets = Nets(student, other)
-    batch = Batch(vectors(1, 3), torch.tensor([0, 1, 2]), vectors(2, 5), 0, lambda: (vectors(3, 3), vectors(4, 5)))
-    return nets, batch, nets.passes(batch.x, batch.u)
+    nets = Networks(student, other)
+    second = View(lambda: vectors(3, 3), lambda: vectors(4, 5))
+    batch = make_batch(vectors(1, 3), vectors(2, 5), y=torch.tensor([0, 1, 2]), others=(second,))
+    return nets, batch, nets.run(batch.x, batch.u)
+
+
+def compute_terms(method, nets, batch, clean, t):
+    """Return the terms of a method's loss at progress t."""
+    owned = method.build(Context(shape=(1, 8, 8), classes=4, features=clean.features.shape[1], images=8))
+    return method.loss(make_step(nets, batch, clean, t, owned=owned)).terms
 
 
 def mean_square(a, b):
@@ -51,16 +61,16 @@ def gradients(nets, value):
 
 def test_supervised_adds_nothing():
     nets, batch, clean = problem()
-    assert Supervised().terms(nets, batch, clean, 0.5) == {}
+    assert compute_terms(Supervised(), nets, batch, clean, 0.5) == {}
     assert not Supervised.uses_unlabelled
-    assert all(choice("methods", name).uses_unlabelled for name in names("methods") if name != "supervised")
+    assert all(find_plugin("methods", name).uses_unlabelled for name in list_names("methods") if name != "supervised")
 
 
 def test_entropy_of_unlabelled_predictions():
     nets, batch, clean = problem()
     rows = clean.logits[3:].softmax(1).tolist()
     by_hand = sum(-p * math.log(p) for row in rows for p in row) / 5
-    value = Entropy(weight=0.3).terms(nets, batch, clean, 0)
+    value = compute_terms(Entropy(weight=0.3), nets, batch, clean, 0)
     assert list(value) == ["entropy"]
     assert value["entropy"].item() == pytest.approx(0.3 * by_hand, rel=1e-5)
     (gradient,) = torch.autograd.grad(value["entropy"], clean.logits)
@@ -72,7 +82,7 @@ def test_entropy_of_unlabelled_predictions():
 def test_pi_model_by_hand(gradient):
     nets, batch, clean = problem()
     method = PiModel(weight=7, ramp=0.5, gradient=gradient)
-    value = method.terms(nets, batch, clean, 0.25)["consistency"]
+    value = compute_terms(method, nets, batch, clean, 0.25)["consistency"]
     second = nets.student(vectors(4, 5)).logits
     assert value.item() == pytest.approx(7 * RAMP * mean_square(clean.logits[3:], second), rel=1e-4)
     by_hand = (clean.logits[3:].softmax(1) - (second if gradient == "both" else second.detach()).softmax(1)).square()
@@ -81,7 +91,7 @@ def test_pi_model_by_hand(gradient):
 
 def test_pi_model_s_two_gradients_differ():
     nets, batch, clean = problem()
-    both, first = (PiModel(gradient=g).terms(nets, batch, clean, 1)["consistency"] for g in ("both", "first"))
+    both, first = (compute_terms(PiModel(gradient=g), nets, batch, clean, 1)["consistency"] for g in ("both", "first"))
     torch.testing.assert_close(both, first)
     assert (gradients(nets, both) - gradients(nets, first)).abs().max() > 1e-3
 
@@ -89,7 +99,7 @@ def test_pi_model_s_two_gradients_differ():
 @pytest.mark.parametrize("on", ["unlabelled", "all"])
 def test_mean_teacher_by_hand(on):
     nets, batch, clean = problem(teacher=True)
-    value = MeanTeacher(weight=7, ramp=0.5, on=on).terms(nets, batch, clean, 0.25)
+    value = compute_terms(MeanTeacher(weight=7, ramp=0.5, on=on), nets, batch, clean, 0.25)
     assert list(value) == ["consistency"]
     target = nets.teacher(vectors(4, 5)).logits
     student = clean.logits[3:]
@@ -103,7 +113,7 @@ def test_mean_teacher_by_hand(on):
 def test_the_teacher_gets_no_gradient():
     nets, batch, clean = problem(teacher=True)
     nets.teacher.requires_grad_(True)
-    MeanTeacher().terms(nets, batch, clean, 1)["consistency"].backward()
+    compute_terms(MeanTeacher(), nets, batch, clean, 1)["consistency"].backward()
     assert all(p.grad is None for p in nets.teacher.parameters())
     assert any(p.grad is not None and p.grad.any() for p in nets.student.parameters())
 
@@ -111,7 +121,7 @@ def test_the_teacher_gets_no_gradient():
 def test_two_heads():
     nets, batch, clean = problem(ShakeShake(width=1 / 48, heads=2), teacher=True)
     torch.manual_seed(5)
-    terms = MeanTeacher(weight=7, ramp=0, logit_distance=0.2).terms(nets, batch, clean, 0.25)
+    terms = compute_terms(MeanTeacher(weight=7, ramp=0, logit_distance=0.2), nets, batch, clean, 0.25)
     torch.manual_seed(5)
     with torch.no_grad():
         target = nets.teacher(vectors(4, 5)).logits
@@ -130,9 +140,9 @@ def test_two_heads():
 @pytest.mark.parametrize("method", [PiModel(weight=3), MeanTeacher(weight=3)])
 def test_eta_ramps_up_to_the_weight(method):
     nets, batch, clean = problem(teacher=True)
-    start, end = (method.terms(nets, batch, clean, t)["consistency"].item() for t in (0, 1))
+    start, end = (compute_terms(method, nets, batch, clean, t)["consistency"].item() for t in (0, 1))
     assert start == pytest.approx(math.exp(-5) * end, rel=1e-4)
-    unit = type(method)(weight=1).terms(nets, batch, clean, 1)["consistency"].item()
+    unit = compute_terms(type(method)(weight=1), nets, batch, clean, 1)["consistency"].item()
     assert end == pytest.approx(3 * unit, rel=1e-4)
 
 
@@ -143,12 +153,11 @@ def test_the_average_is_short_at_first():
 
 
 @pytest.mark.parametrize("net", [None, ShakeShake(width=1 / 16, heads=2)])
-@pytest.mark.parametrize(
-    "made", [made for name in names("methods") if (made := choice("methods", name)()).goes_back_alone]
-)
-def test_what_goes_back_alone_has_no_gradient_through_the_clean_pass(made, net):
+@pytest.mark.parametrize("name", [n for n in list_names("methods") if find_plugin("methods", n).separate_backward])
+def test_separate_terms_have_no_gradient_through_the_clean_pass(name, net):
     nets, batch, clean = problem(net)
     parts = [part for part in (clean.logits, clean.features, clean.second) if part is not None]
-    for term in made.terms(nets, batch, clean, 0.5).values():
+    method = create("methods", fill_fields("methods", name, threshold=0))
+    for term in compute_terms(method, nets, batch, clean, 0.5).values():
         assert torch.autograd.grad(term, parts, retain_graph=True, allow_unused=True) == (None,) * len(parts)
         assert gradients(nets, term).any()

@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from afda.classifier import BatchNorm
-from afda.methods import Batch, Nets, vat
+from afda.methods import vat
 from afda.methods.vat import VAT
+from afda.nets import BatchNorm, Networks
 from afda.nets.conv_large import ConvLarge
 from afda.nets.shake_shake import ShakeShake
+from contract import make_batch, make_step, replace_views
 from heavy_work import HeavyWork
 
 KEY = 1234
@@ -26,9 +27,13 @@ def net(dropout=0.0):
 def small(**fields):
     """A small problem: nets, a batch of 3 + 5 images and their clean pass."""
     torch.manual_seed(0)
-    nets = Nets(ConvLarge(width=1 / 16, **fields).build((1, 8, 8), 4))
-    batch = Batch(images(1, 3, (1, 8, 8)), torch.tensor([0, 1, 2]), images(2, 5, (1, 8, 8)), KEY, lambda: None)
-    return nets, batch, nets.passes(batch.x, batch.u, key=KEY)
+    nets = Networks(ConvLarge(width=1 / 16, **fields).build((1, 8, 8), 4))
+    batch = make_batch(images(1, 3, (1, 8, 8)), images(2, 5, (1, 8, 8)), KEY, torch.tensor([0, 1, 2]))
+    return nets, batch, nets.run(batch.x, batch.u, key=KEY)
+
+
+def compute_term(method, nets, batch, clean):
+    return method.loss(make_step(nets, batch, clean)).terms["consistency"]
 
 
 def cosine(a, b):
@@ -40,33 +45,29 @@ def cosine(a, b):
 @pytest.fixture
 def same_start(monkeypatch):
     """Let every search begin in the same directions, which the generator would draw differently in float64."""
-    random, true_unit = torch.Generator().manual_seed(7), vat.unit
+    random, true_normalise = torch.Generator().manual_seed(7), vat.normalise
     starts: dict[tuple[int, ...], torch.Tensor] = {}
     calls = []
 
-    def unit(d):
+    def normalise(d):
         if len(calls) < 2:
             start = starts.setdefault(tuple(d.shape), torch.randn(d.shape, generator=random, dtype=torch.float64))
             d = start.to(d.dtype)
         calls.append(d)
-        return true_unit(d)
+        return true_normalise(d)
 
-    monkeypatch.setattr(vat, "unit", unit)
+    monkeypatch.setattr(vat, "normalise", normalise)
     return calls
 
 
 def directions(student, method, calls, *, mixed=False):
     calls.clear()
     dtype = next(student.parameters()).dtype
-    nets, x, u = Nets(student), images(1, 8).to(dtype), images(2, 24).to(dtype)
+    nets, x, u = Networks(student), images(1, 8).to(dtype), images(2, 24).to(dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
         with torch.no_grad():
-            clean = nets.passes(x, u, key=KEY).logits
-        return method.worst_directions(nets, batch_of(x, u), clean)
-
-
-def batch_of(x, u):
-    return Batch(x, torch.zeros(len(x), dtype=torch.int64), u, KEY, lambda: (x, u))
+            clean = nets.run(x, u, key=KEY).logits
+        return method.find_worst_directions(nets, make_batch(x, u, KEY), clean)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -90,7 +91,8 @@ def test_the_direction_is_that_of_the_largest_change():
     u = images(3, 2, (1, 8, 8)).double()
     clean = student(u).logits.detach()
     # The more iterations, the more of the top eigenvector.
-    found = VAT(iterations=30, xi=1e-4, on="unlabelled").worst_directions(Nets(student), batch_of(u[:0], u), clean)[0]
+    method, batch = VAT(iterations=30, xi=1e-4, on="unlabelled"), make_batch(u[:0], u, KEY)
+    (found,) = method.find_worst_directions(Networks(student), batch, clean)
     for i in range(2):
 
         def divergence(d, i=i):
@@ -105,7 +107,7 @@ def test_the_direction_is_that_of_the_largest_change():
 def test_no_pass_moves_running_statistics():
     nets, batch, clean = small()
     before = {k: v.clone() for k, v in nets.student.state_dict().items()}
-    VAT(iterations=2).terms(nets, batch, clean, 0.5)
+    compute_term(VAT(iterations=2), nets, batch, clean)
     after = nets.student.state_dict()
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert all(int(m.num_batches_tracked) == 0 for m in nets.student.modules() if isinstance(m, BatchNorm))
@@ -115,7 +117,7 @@ def test_no_pass_moves_running_statistics():
 def test_the_probe_computes_no_gradients_of_weights(mixed):
     nets, batch, clean = small()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed), HeavyWork() as work:
-        found = VAT().worst_directions(nets, batch, clean.logits.detach())
+        found = VAT().find_worst_directions(nets, batch, clean.logits.detach())
     given = {mask for name, _, mask in work.done if name == "convolution_backward"}
     assert given == {(True, False, False)}  # of the input, not of weight and bias
     assert all(p.grad is None for p in nets.student.parameters())
@@ -129,14 +131,14 @@ def inputs_of(student):
 
 
 @pytest.mark.parametrize("radius", [0.1, 3.5])
-@pytest.mark.parametrize("apart", [True, False])
-def test_every_image_moves_by_the_radius(radius, apart):
+@pytest.mark.parametrize("separate", [True, False])
+def test_every_image_moves_by_the_radius(radius, separate):
     nets, batch, clean = small(dropout=0)
-    nets = Nets(nets.student, apart=apart)
+    nets = Networks(nets.student, separate=separate)
     seen = inputs_of(nets.student)
-    VAT(radius=radius).terms(nets, batch, clean, 0)
+    compute_term(VAT(radius=radius), nets, batch, clean)
     both = torch.cat([batch.x, batch.u])
-    probe, perturbed = (torch.cat(seen[:2]), torch.cat(seen[2:])) if apart else seen
+    probe, perturbed = (torch.cat(seen[:2]), torch.cat(seen[2:])) if separate else seen
     assert (probe - both).flatten(1).norm(dim=1).tolist() == pytest.approx([1e-3] * 8, rel=1e-2)
     assert (perturbed - both).flatten(1).norm(dim=1).tolist() == pytest.approx([radius] * 8, rel=1e-4)
 
@@ -144,7 +146,7 @@ def test_every_image_moves_by_the_radius(radius, apart):
 def test_the_term_is_the_divergence_from_the_clean_predictions():
     nets, batch, clean = small(dropout=0)
     seen = inputs_of(nets.student)
-    value = VAT(radius=1.0, weight=0.3).terms(nets, batch, clean, 0)["consistency"]
+    value = compute_term(VAT(radius=1.0, weight=0.3), nets, batch, clean)
     logits = torch.cat([nets.student(part).logits for part in seen[-2:]])
     by_hand = 0.0
     for z, perturbed in zip(clean.logits.tolist(), logits.tolist(), strict=True):
@@ -156,7 +158,7 @@ def test_the_term_is_the_divergence_from_the_clean_predictions():
 
 def test_the_gradient_flows_through_the_perturbed_pass_only():
     nets, batch, clean = small(dropout=0)
-    value = VAT().terms(nets, batch, clean, 0)["consistency"]
+    value = compute_term(VAT(), nets, batch, clean)
     clean.logits.retain_grad()
     value.backward()
     assert clean.logits.grad is None
@@ -165,16 +167,16 @@ def test_the_gradient_flows_through_the_perturbed_pass_only():
 
 def test_shared_noise_makes_the_divergence_a_matter_of_the_perturbation():
     nets, batch, clean = small(dropout=0.5)
-    shared = VAT(radius=1e-30).terms(nets, batch, clean, 0)["consistency"]
+    shared = compute_term(VAT(radius=1e-30), nets, batch, clean)
     assert shared.item() == pytest.approx(0, abs=1e-9)
-    fresh = VAT(radius=1e-30, noise="fresh").terms(nets, batch, clean, 0)["consistency"]
+    fresh = compute_term(VAT(radius=1e-30, noise="fresh"), nets, batch, clean)
     assert fresh.item() > 1e-3
 
 
 def test_on_unlabelled_leaves_labelled_images_out():
     nets, batch, clean = small(dropout=0)
     seen = inputs_of(nets.student)
-    value = VAT(on="unlabelled").terms(nets, batch, clean, 0)["consistency"]
+    value = compute_term(VAT(on="unlabelled"), nets, batch, clean)
     assert [len(x) for x in seen] == [5, 5]
     logits = nets.student(seen[-1]).logits
     torch.testing.assert_close(value, vat.losses.kl_divergence(clean.logits[3:], logits))
@@ -182,33 +184,33 @@ def test_on_unlabelled_leaves_labelled_images_out():
 
 def test_directions_are_unit_vectors_of_the_shape_of_the_images():
     nets, batch, clean = small()
-    found = VAT(iterations=2).worst_directions(nets, batch, clean.logits.detach())
+    found = VAT(iterations=2).find_worst_directions(nets, batch, clean.logits.detach())
     assert [d.shape for d in found] == [batch.x.shape, batch.u.shape]
     for d in found:
         assert d.flatten(1).norm(dim=1).tolist() == pytest.approx([1.0] * len(d), abs=1e-4)
-    again = VAT(iterations=2).worst_directions(nets, batch, clean.logits.detach())
+    again = VAT(iterations=2).find_worst_directions(nets, batch, clean.logits.detach())
     assert all(map(torch.equal, found, again))
-    other = VAT(iterations=2).worst_directions(nets, replace(batch, key=KEY + 10), clean.logits.detach())
+    other = VAT(iterations=2).find_worst_directions(nets, replace_views(batch, key=KEY + 10), clean.logits.detach())
     assert not torch.equal(found[0], other[0])
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e30])
-def test_unit_of_any_size(size):
+def test_normalise_vectors_of_any_size(size):
     d = size * torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     expected = d.double() / d.double().flatten(1).norm(dim=1)[:, None, None, None]
-    torch.testing.assert_close(vat.unit(d).double(), expected, rtol=1e-3, atol=0)
-    assert not vat.unit(torch.zeros(2, 3)).any()
+    torch.testing.assert_close(vat.normalise(d).double(), expected, rtol=1e-3, atol=0)
+    assert not vat.normalise(torch.zeros(2, 3)).any()
 
 
 @pytest.mark.parametrize("on", ["all", "unlabelled"])
-@pytest.mark.parametrize("apart", [True, False])
-def test_a_repeated_pass_is_the_clean_pass(apart, on):
+@pytest.mark.parametrize("separate", [True, False])
+def test_a_repeated_pass_is_the_clean_pass(separate, on):
     """Same noise and same statistics, so that a step of no length changes nothing."""
     nets, batch, _ = small(dropout=0.5)
-    nets = replace(nets, apart=apart)
-    clean = nets.passes(batch.x, batch.u, key=KEY)
-    method = VAT(on=on)
-    again = method.passes(nets, batch, batch.x, batch.u).logits
+    nets = replace(nets, separate=separate)
+    clean = nets.run(batch.x, batch.u, key=KEY)
+    still = [torch.zeros_like(batch.x), torch.zeros_like(batch.u)]
+    again = VAT(on=on).run_perturbed(nets, batch, still, 0.0).logits
     assert torch.equal(again, clean.logits if on == "all" else clean.logits[len(batch.x) :])
 
 
@@ -217,14 +219,14 @@ def test_the_direction_on_shake_shake_is_that_of_the_true_gradient():
     torch.manual_seed(0)
     student = ShakeShake(width=1 / 24).build((3, 16, 16), 10).double()
     u = images(5, 6, (3, 16, 16)).double()
-    batch, nets = batch_of(u[:0], u), Nets(student)
-    clean = nets.passes(None, u, key=KEY).logits.detach()
+    batch, nets = make_batch(u[:0], u, KEY), Networks(student)
+    clean = nets.run(None, u, key=KEY).logits.detach()
     method = VAT(on="unlabelled", xi=1e-4)
-    (found,) = method.worst_directions(nets, batch, clean)
+    (found,) = method.find_worst_directions(nets, batch, clean)
 
     def divergence(direction):
-        _, moved = method.moved(batch, [direction], 1e-2)
-        return float(vat.losses.kl_divergence(clean, method.passes(nets, batch, batch.x, moved).logits.detach()))
+        logits = method.run_perturbed(nets, batch, [direction], 1e-2).logits
+        return float(vat.losses.kl_divergence(clean, logits.detach()))
 
-    random = [vat.unit(torch.randn(u.shape, generator=torch.Generator().manual_seed(s)).double()) for s in range(20)]
-    assert divergence(found) > 1.5 * max(divergence(d) for d in random)
+    drawn = [torch.randn(u.shape, generator=torch.Generator().manual_seed(s)).double() for s in range(20)]
+    assert divergence(found) > 1.5 * max(divergence(vat.normalise(d)) for d in drawn)

@@ -2,15 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from afda.align.adversarial import discriminator
-from afda.choices import choice, names
-from afda.classifier import BatchNorm, Classifier, Dropout
-from afda.data.normalise import Normaliser
-from afda.inference import Model, folded, outputs
+from afda.align.adversarial import build_discriminator
+from afda.machine.runtime import Runtime, has_fast_bfloat16
+from afda.nets import BatchNorm, Classifier, Dropout, Normaliser
 from afda.nets.conv_large import ConvLarge
 from afda.nets.shake_shake import Block, ShakeShake, ShiftedSkip, shake
 from afda.nets.wrn_28_2 import WRN282, Unit
-from afda.runtime import Runtime, fast_bfloat16
+from afda.registry import find_plugin, list_names
+from afda.runs.model import Model, compute_outputs, fold_batchnorm
 
 IMAGE = (3, 32, 32)
 
@@ -40,7 +39,7 @@ def test_sizes_are_the_published_ones(net, count, features):
 
 @pytest.mark.parametrize(("features", "count"), [(128, 1_182_721), (384, 1_444_865)])
 def test_the_discriminator_has_the_paper_size_and_no_normalisation(features, count):
-    d = discriminator(features, 1024)
+    d = build_discriminator(features, 1024)
     assert parameters(d) == count
     assert {type(m) for m in d} == {nn.Linear, nn.ReLU}
 
@@ -83,7 +82,7 @@ def test_residual_nets_halve_twice():
 @pytest.mark.parametrize("name", ["conv-large", "shake-shake", "small", "wrn-28-2"])
 @pytest.mark.parametrize("width", [0.01, 0.05, 0.125])
 def test_the_narrowest_nets_learn_too(name, width):
-    net = choice("nets", name)(width=width).build((3, 8, 8), 4).to(memory_format=torch.channels_last)
+    net = find_plugin("nets", name)(width=width).build((3, 8, 8), 4).to(memory_format=torch.channels_last)
     net(torch.randn(5, 3, 8, 8).contiguous(memory_format=torch.channels_last)).logits.square().sum().backward()
     assert net.g.weight.grad.isfinite().all()
 
@@ -109,14 +108,14 @@ def test_only_the_first_unit_of_the_wide_resnet_shares_its_activation():
         torch.testing.assert_close(short, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", names("nets"))
+@pytest.mark.parametrize("name", list_names("nets"))
 def test_every_net_starts_from_the_global_seed(name):
     shape = (12,) if name == "mlp" else IMAGE
-    fields = {"width": 1 / 16} if "width" in choice("nets", name).model_fields else {}
+    fields = {"width": 1 / 16} if "width" in find_plugin("nets", name).model_fields else {}
 
     def weights(seed):
         torch.manual_seed(seed)
-        return nn.utils.parameters_to_vector(choice("nets", name)(**fields).build(shape, 3).parameters())
+        return nn.utils.parameters_to_vector(find_plugin("nets", name)(**fields).build(shape, 3).parameters())
 
     assert torch.equal(weights(0), weights(0))
     assert not torch.equal(weights(0), weights(1))
@@ -182,7 +181,7 @@ def test_the_second_head_is_a_linear_layer_of_its_own():
     assert torch.equal(half.second, output.second[2:])
 
 
-def test_linear_is_what_g_does_in_evaluation():
+def test_the_folded_layer_is_what_g_does_in_evaluation():
     torch.manual_seed(0)
     for top_norm in (False, True):
         net = Classifier(nn.Flatten(), 6, 4, top_norm=top_norm)
@@ -192,7 +191,7 @@ def test_linear_is_what_g_does_in_evaluation():
             nn.init.uniform_(net.g_norm.running_var, 0.5, 2)
         net.eval()
         x = torch.randn(5, 6)
-        weight, bias = net.linear()
+        weight, bias = net.fold_linear()
         torch.testing.assert_close(net(x).logits, x @ weight.T + bias)
         assert not weight.requires_grad
         assert not bias.requires_grad
@@ -273,7 +272,7 @@ def test_batch_norm_against_torchs(torchs, shape):
         assert all(map(torch.equal, buffers(ours), buffers(theirs)))
 
 
-def test_a_pass_tracks_only_when_told():
+def test_a_pass_tracks_only_when_asked():
     net = ConvLarge(width=1 / 16, top_norm=True).build((1, 8, 8), 3)
     x = torch.randn(4, 1, 8, 8)
     counts = [m.num_batches_tracked for m in net.modules() if isinstance(m, BatchNorm)]
@@ -282,11 +281,11 @@ def test_a_pass_tracks_only_when_told():
         assert [int(c) for c in counts] == [expected] * 10
 
 
-@pytest.mark.parametrize("name", names("nets"))
+@pytest.mark.parametrize("name", list_names("nets"))
 def test_evaluation_with_folded_normalisation_gives_the_same(name, monkeypatch):
     torch.manual_seed(0)
     shape = IMAGE if name != "small" else (1, 8, 8)
-    net = choice("nets", name)().build(shape, 10)
+    net = find_plugin("nets", name)().build(shape, 10)
     for module in net.modules():
         if isinstance(module, BatchNorm):
             nn.init.normal_(module.running_mean, std=0.1)
@@ -297,26 +296,26 @@ def test_evaluation_with_folded_normalisation_gives_the_same(name, monkeypatch):
     x = torch.randint(0, 256, (6, *shape), dtype=torch.uint8)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     used = []
-    monkeypatch.setattr("afda.inference.folded", lambda given: used.append(given) or folded(given))
-    found = outputs(model, x, Runtime(torch.device("cpu")), batch=4)
+    monkeypatch.setattr("afda.runs.model.fold_batchnorm", lambda given: used.append(given) or fold_batchnorm(given))
+    found = compute_outputs(model, x, Runtime(torch.device("cpu")), batch=4)
     assert used == [model]
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
-    norms = [sum(isinstance(m, BatchNorm) for m in of.modules()) for of in (model, folded(model))]
+    norms = [sum(isinstance(m, BatchNorm) for m in of.modules()) for of in (model, fold_batchnorm(model))]
     assert norms[1] < norms[0]
     assert norms[1] == 0 or name not in ("conv-large", "small")
     with torch.no_grad():
         plain = model.double().eval()(x)
-        exact = folded(model)(x)
+        exact = fold_batchnorm(model)(x)
     for part in ("logits", "features"):
         expected = getattr(plain, part)
         torch.testing.assert_close(getattr(exact, part), expected)
         torch.testing.assert_close(getattr(found, part).double(), expected, rtol=0, atol=1e-5 * expected.abs().max())
 
 
-@pytest.mark.parametrize("name", [name for name in names("nets") if name != "mlp"])
+@pytest.mark.parametrize("name", [name for name in list_names("nets") if name != "mlp"])
 def test_where_a_pass_in_bfloat16_begins_and_ends_it_is_in_full_precision(name):
     torch.manual_seed(0)
-    student, x, seen = choice("nets", name)(width=0.25).build(IMAGE, 10), torch.randn(4, *IMAGE), []
+    student, x, seen = find_plugin("nets", name)(width=0.25).build(IMAGE, 10), torch.randn(4, *IMAGE), []
     first, *others = (module for module in student.modules() if isinstance(module, nn.Conv2d))
     for convolution in (first, others[0]):
         convolution.register_forward_hook(lambda _, __, y: seen.append(y))
@@ -331,10 +330,10 @@ def test_where_a_pass_in_bfloat16_begins_and_ends_it_is_in_full_precision(name):
 def test_automatic_precision_follows_the_machine_and_the_width(monkeypatch):
     machine = Runtime(torch.device("cpu"), "auto")
     wide, narrow = ConvLarge(width=0.25).build(IMAGE, 10), ConvLarge(width=0.125).build(IMAGE, 10)
-    assert machine.suited(wide).precision == ("bfloat16" if fast_bfloat16(machine.device) else "float32")
-    monkeypatch.setattr("afda.runtime.fast_bfloat16", lambda _: True)
-    assert machine.suited(wide).precision == "bfloat16"
-    assert machine.suited(wide, gains_little=True).precision == "float32"
-    assert machine.suited(narrow).precision == "float32"
-    assert machine.suited(WRN282().build(IMAGE, 10)).precision == "bfloat16"  # whose first convolution is a narrow one
-    assert Runtime(torch.device("cpu"), "float32").suited(wide).precision == "float32"
+    assert machine.choose_precision(wide).precision == ("bfloat16" if has_fast_bfloat16(machine.device) else "float32")
+    monkeypatch.setattr("afda.machine.runtime.has_fast_bfloat16", lambda _: True)
+    assert machine.choose_precision(wide).precision == "bfloat16"
+    assert machine.choose_precision(wide, gains_little=True).precision == "float32"
+    assert machine.choose_precision(narrow).precision == "float32"
+    assert machine.choose_precision(WRN282().build(IMAGE, 10)).precision == "bfloat16"  # the first is narrow
+    assert Runtime(torch.device("cpu"), "float32").choose_precision(wide).precision == "float32"

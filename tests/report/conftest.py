@@ -1,4 +1,4 @@
-"""Two small trainings and their pages, made once, and a real browser to open them in."""
+"""Two short trainings and their pages, made once, and a browser to open them in."""
 
 import os
 import shutil
@@ -7,19 +7,22 @@ import numpy as np
 import pytest
 
 from afda.data import load
-from afda.findings import findings, looks, report
-from afda.fit import train
+from afda.machine.runtime import select_runtime
 from afda.recipes import recipe
-from afda.runtime import runtime
+from afda.report import embedding
+from afda.report.collect import collect_report
+from afda.report.write import write_report
+from afda.runs.directory import Run
+from afda.training.run import train
 
 STRANGE = ("<script>alert(1)</script>", "</script><b>bold", "a & b", '"quoted" \u2028', "{{style}}")
 UNLABELLED = 400
-"""Images on a map, for quick tests."""
+"""Unlabelled images in an embedding, for quick tests."""
 
 
 @pytest.fixture(scope="session")
 def machine():
-    return runtime("cpu", "float32", 1)
+    return select_runtime("cpu", "float32", 1)
 
 
 @pytest.fixture(scope="session")
@@ -37,24 +40,39 @@ def runs(folder, digits, machine):
     return [folder / name for name in ways]
 
 
+@pytest.fixture(scope="session")
+def copy_run():
+    """Copy a run without some of its files, or with another environment."""
+
+    def copy(run, path, without=(), **environment):
+        leave = lambda _, names: [n for n in names if n in without or n.startswith("report")]  # noqa: E731
+        shutil.copytree(run, path, ignore=leave)
+        if environment:
+            Run(path).write_json("environment.json", {**Run(path).read_environment().to_dict(), **environment})
+        return path
+
+    return copy
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _small_maps():
+def _small_embeddings():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looks, "UNLABELLED", UNLABELLED)
+        patch.setattr(embedding, "UNLABELLED", UNLABELLED)
         yield
 
 
 @pytest.fixture(scope="session")
-def values(runs, machine, _small_maps):
-    return findings(runs, machine)
+def content(runs, machine, _small_embeddings):
+    """What the page of both runs shows."""
+    return collect_report(runs, machine)
 
 
 @pytest.fixture(scope="session")
-def page_file(runs, folder, machine, values):
+def page_file(runs, folder, machine, content):
     """The page of both runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("afda.findings.findings", lambda *_: values)
-        return report(runs, machine, folder / "page" / "report.html")[0]
+        patch.setattr("afda.report.write.collect_report", lambda *_: content)
+        return write_report(runs, machine, folder / "page" / "report.html")[0]
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +91,7 @@ def strange_run(folder, digits, machine):
 
 @pytest.fixture(scope="session")
 def strange_page(strange_run, machine):
-    return report([strange_run], machine)[0]
+    return write_report([strange_run], machine)[0]
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +102,7 @@ def vector_page(folder, digits, machine):
     np.savez(path, x=x[:200], y=np.where(np.arange(200) < 80, y[:200], -1), x_test=x[200:], y_test=y[200:])
     data = load(str(path))
     run = train(recipe("own-vectors", data).with_settings(["steps=8"]), data, folder / "vectors", on=machine)
-    return report([run.path], machine)[0]
+    return write_report([run.path], machine)[0]
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +134,7 @@ def opened(chromium):
         tab.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         tab.on("request", lambda request: requests.append(request.url))
         tab.goto(path.as_uri())
-        tab.wait_for_selector("#origin")
+        tab.wait_for_selector("#reproduce")
         tab.evaluate("Promise.all([...document.images].map((i) => i.decode()))")
         tab.wait_for_timeout(100)
         requests.remove(path.as_uri())

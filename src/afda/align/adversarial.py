@@ -6,11 +6,13 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from afda import losses
-from afda.align import Alignment, WithDiscriminator
+from afda import losses, schedules
+from afda.align import WithDiscriminator
+from afda.methods import Context, Loss, Step
 
 
-def hyphenated(value: Any) -> Any:
+def hyphenate(value: Any) -> Any:
+    """Accept unlabelled_only for unlabelled-only."""
     return value.replace("_", "-") if isinstance(value, str) else value
 
 
@@ -19,29 +21,41 @@ class Adversarial(WithDiscriminator):
 
     own_optimizer: ClassVar[bool] = True
 
-    form: Annotated[Literal["minimax", "inverted", "unlabelled-only"], BeforeValidator(hyphenated)] = Field(
+    form: Annotated[Literal["minimax", "inverted", "unlabelled-only"], BeforeValidator(hyphenate)] = Field(
         "minimax",
         description="f's loss: as in Eq. 4; with d's labels swapped; as in Eq. 4 but moving unlabelled features only",
     )
 
-    def build(self, features: int) -> "AdversarialAlignment":
-        return AdversarialAlignment(features, **dict(self))
+    def build(self, context: Context) -> "AdversarialAlignment":
+        return AdversarialAlignment(context.features, **dict(self))
+
+    def compete(self, step: Step) -> None:
+        rates = step.rates.rescale(self.learning_rate)
+        step.owned.step(step.clean.features, len(step.batch.y), learning_rate=rates.learning_rate, beta1=rates.beta1)
+
+    def loss(self, step: Step) -> Loss:
+        mu = self.weight * schedules.rise_mu(step.t, self.gamma)
+        term = step.owned(step.clean.features, len(step.batch.y), mu)
+        return Loss({"alignment": term}, {"discriminator_accuracy": step.owned.accuracy, "mu": mu})
 
 
-class AdversarialAlignment(Alignment):
+class AdversarialAlignment(nn.Module):
     """The paper's alignment as a part of anybody's training loop.
 
     Each step, call `step(features.detach(), labelled)` to update d, then add `mu * align(features, labelled)` to the
-    loss of f. Keyword arguments are the fields of `Adversarial`.
+    loss of f. `labelled` says which rows are labelled: a mask, or how many, if they are the first. Keyword arguments
+    are the fields of `Adversarial`.
     """
 
-    optimizer: torch.optim.Adam
+    accuracy: Tensor
+    """d's balanced accuracy before its latest update; 0.5, which is chance, before the first."""
 
-    def __init__(self, features: int, **choices: Any) -> None:
+    def __init__(self, features: int, **settings: Any) -> None:
         super().__init__()
-        self.choices = Adversarial(**choices)
-        self.d = discriminator(features, self.choices.hidden)
-        self.optimizer = torch.optim.Adam(self.d.parameters(), lr=self.choices.learning_rate or 5e-4, fused=True)
+        self.settings = Adversarial(**settings)
+        self.d = build_discriminator(features, self.settings.hidden)
+        self.optimizer = torch.optim.Adam(self.d.parameters(), lr=self.settings.learning_rate or 5e-4, fused=True)
+        self.register_buffer("accuracy", torch.tensor(0.5))  # so that a resumed training logs what it would have
 
     def step(
         self,
@@ -51,38 +65,39 @@ class AdversarialAlignment(Alignment):
         learning_rate: float | None = None,
         beta1: float | None = None,
     ) -> None:
-        """d's gradient ascent on L_Adv. Its loss is never scaled by mu."""
+        """Update d by gradient ascent on L_Adv. Its loss is never scaled by mu."""
         group = self.optimizer.param_groups[0]
         if learning_rate is not None:
             group["lr"] = learning_rate
         if beta1 is not None:
             group["betas"] = (beta1, group["betas"][1])
         with torch.autocast(features.device.type, enabled=False):  # which would round the way back, too
-            scores = self.scores(features.detach())
+            scores = self.score(features.detach())
             self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
             self.optimizer.zero_grad()
             (-losses.adversarial(scores, labelled)).backward()
         self.optimizer.step()
 
-    def scores(self, features: Tensor) -> Tensor:
-        """d's logits, in full precision: d is small, and its loss is a difference."""
+    def score(self, features: Tensor) -> Tensor:
+        """Return d's logits, in full precision: d is small, and its loss is a difference."""
         with torch.autocast(features.device.type, enabled=False):
-            return self.d(features).squeeze(1)
+            scores: Tensor = self.d(features).squeeze(1)
+        return scores
 
     def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
-        """mu times f's loss against the current d; no gradient is computed for d."""
-        if self.choices.form == "unlabelled-only":
-            of_labelled, of_unlabelled = losses.of_kinds(features, labelled)
+        """Return mu times f's loss against the current d; no gradient is computed for d."""
+        if self.settings.form == "unlabelled-only":
+            of_labelled, of_unlabelled = losses.split_rows(features, labelled)
             features, labelled = torch.cat([of_labelled.detach(), of_unlabelled]), len(of_labelled)
         self.d.requires_grad_(False)
-        scores = self.scores(features)
+        scores = self.score(features)
         self.d.requires_grad_(True)
-        loss = losses.inverted_adversarial if self.choices.form == "inverted" else losses.adversarial
+        loss = losses.inverted_adversarial if self.settings.form == "inverted" else losses.adversarial
         return mu * loss(scores, labelled)
 
 
-def discriminator(features: int, hidden: int) -> nn.Sequential:
-    """Three layers with ReLU between and no normalisation; its sigmoid is left to the loss, which takes logits."""
+def build_discriminator(features: int, hidden: int) -> nn.Sequential:
+    """Return three layers with ReLU between them; the sigmoid is left to the loss, which takes logits."""
     return nn.Sequential(
         nn.Linear(features, hidden),
         nn.ReLU(inplace=True),

@@ -7,8 +7,9 @@ from pydantic import Field
 from torch import Tensor
 
 from afda import losses
-from afda.align import Align, Alignment
+from afda.align import Align
 from afda.measures import median_bandwidth
+from afda.methods import Loss, Step
 
 
 class MMD(Align):
@@ -18,21 +19,17 @@ class MMD(Align):
         (0.25, 0.5, 1.0, 2.0, 4.0), min_length=1, description="kernel bandwidths as multiples of the median heuristic's"
     )
 
-    def build(self, features: int) -> "MMDAlignment":
-        return MMDAlignment(self.bandwidths)
+    def loss(self, step: Step) -> Loss:
+        mu = self.mu(step.t)
+        return Loss({"alignment": mu * self.compute_mmd2(step.clean.features, len(step.batch.y))}, {"mu": mu})
 
-
-class MMDAlignment(Alignment):
-    def __init__(self, bandwidths: tuple[float, ...]) -> None:
-        super().__init__()
-        self.bandwidths = bandwidths
-
-    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
+    def compute_mmd2(self, features: Tensor, labelled: losses.Labelled) -> Tensor:
+        """Return MMD^2 between labelled and unlabelled rows, averaged over the kernels; 0 if there is no estimate."""
         # Distances are differences of nearly equal numbers: full precision.
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(torch.promote_types(features.dtype, torch.float32))
-            p, q = losses.of_kinds(features, labelled)
-            if min(len(p), len(q)) < 2:  # there is no estimate
+            p, q = losses.split_rows(features, labelled)
+            if min(len(p), len(q)) < 2:
                 return 0 * features.sum()
             # As in `measures.mmd2`, but all kernels from one matrix of distances: a batch is small.
             x, n, m = torch.cat([p, q]) - q.detach().mean(dim=0), len(p), len(q)
@@ -41,4 +38,4 @@ class MMDAlignment(Alignment):
             kernel = torch.stack([(-distances / factor).exp() for factor in self.bandwidths]).mean(dim=0).double()
             of_p, of_q, between = kernel[:n, :n], kernel[n:, n:], kernel[:n, n:]
             within = (of_p.sum() - of_p.trace()) / (n * (n - 1)) + (of_q.sum() - of_q.trace()) / (m * (m - 1))
-        return mu * (within - 2 * between.mean())
+        return within - 2 * between.mean()

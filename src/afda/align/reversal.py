@@ -6,32 +6,36 @@ import torch
 from torch import Tensor, nn
 
 from afda import losses
-from afda.align import Alignment, WithDiscriminator
-from afda.align.adversarial import discriminator
+from afda.align import WithDiscriminator
+from afda.align.adversarial import build_discriminator
+from afda.methods import Context, Loss, Step
 
 
 class Reversal(WithDiscriminator):
     """Gradient reversal: d and f are trained at once, the gradient changing its sign between them."""
 
-    def build(self, features: int) -> "ReversalAlignment":
-        return ReversalAlignment(features, hidden=self.hidden)
+    def build(self, context: Context) -> "ReversalAlignment":
+        return ReversalAlignment(context.features, self.hidden)
+
+    def loss(self, step: Step) -> Loss:
+        mu = self.mu(step.t)
+        term = step.owned(step.clean.features, len(step.batch.y), mu)
+        return Loss({"alignment": term}, {"discriminator_accuracy": step.owned.accuracy, "mu": mu})
 
 
-class ReversalAlignment(Alignment):
+class ReversalAlignment(nn.Module):
     """d's loss, reached through a reversed gradient: d descends it while f, mu times, ascends it."""
 
     def __init__(self, features: int, hidden: int = 1024) -> None:
         super().__init__()
-        self.d = discriminator(features, hidden)
+        self.d = build_discriminator(features, hidden)
+        self.accuracy: Tensor | None = None
 
     def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
             scores = self.d(Reverse.apply(features, mu)).squeeze(1)
         self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
         return -losses.adversarial(scores, labelled)
-
-    def joint_parameters(self) -> list[nn.Parameter]:
-        return list(self.d.parameters())
 
 
 class Reverse(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""The command line. Heavy imports wait inside the commands, so that --help answers at once."""
+"""The command line. Commands import what they need when they run, so that --help answers at once."""
 
 import os
 import signal
@@ -8,10 +8,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from afda.cli import experiments, models, train
-from afda.cli.shared import AsJson, print_json
-from afda.errors import RunFailed, UserError, in_short, printable
+from afda.cli.options import AsJson
+from afda.errors import RunFailed, UserError, describe, printable
 
-Misused: Any = typer.BadParameter.__base__
+UsageError: Any = typer.BadParameter.__base__
 """A command line that typer cannot read; whether its classes are click's or its own depends on its version."""
 
 app = typer.Typer(
@@ -23,8 +23,9 @@ app = typer.Typer(
 )
 
 
-def version(asked: bool) -> None:
-    if asked:
+def print_version(requested: bool) -> None:
+    """Print the version and exit."""
+    if requested:
         from afda import __version__
 
         typer.echo(f"afda {__version__}")
@@ -32,32 +33,34 @@ def version(asked: bool) -> None:
 
 
 @app.callback()
-def _options(
-    _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="print the version")] = False,
+def read_options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    pass
+    """Read the options of the program itself."""
 
 
 def list_(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="methods, nets, alignments, data, recipes, settings, tables, or all")
+        str, typer.Argument(metavar="WHAT", help="methods, nets, alignments, data, recipes, settings, tables, or all.")
     ] = "all",
     as_json: AsJson = False,
 ) -> None:
-    """What there is, with one line each."""
-    from afda.display import catalogue_tables, out
+    """List available methods, networks, data sets and recipes."""
+    from afda.cli import console, tables
     from afda.errors import unknown
-    from afda.listing import catalogue
+    from afda.experiments.catalogue import list_choices
 
-    found = catalogue()
+    found = list_choices()
     if what != "all" and what not in found:
         raise unknown("list", what, [*found, "all"])
-    shown = found if what == "all" else {what: found[what]}
+    chosen = found if what == "all" else {what: found[what]}
     if as_json:
-        print_json(shown)
+        console.print_json(chosen)
     else:
-        for table in catalogue_tables(shown):
-            out.print(table)
+        for table in tables.build_catalogue_tables(chosen):
+            console.out.print(table)
 
 
 for command in (
@@ -74,18 +77,18 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-    except Misused as error:
-        place = error.ctx.command_path if error.ctx is not None else "afda"
-        said = error.format_message().rstrip(".?").replace(". Did you mean", ", did you mean")
-        fail(2, f"{said}; see {place} --help.")
+    except UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "afda"
+        message = error.format_message().rstrip(".?").replace(". Did you mean", ", did you mean")
+        fail(2, f"{message}; see {path} --help.")
     except UserError as error:
         fail(2, error)
     except RunFailed as error:
         fail(1, error)
     except KeyboardInterrupt:
-        fail(130, "interrupted.")
-    except OSError as error:  # what no reader or writer has explained
-        fail(1, f"{in_short(error)}.")
+        stop_interrupted()
+    except OSError as error:  # one that no reader or writer has explained
+        fail(1, f"{describe(error)}.")
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
@@ -93,12 +96,19 @@ def main() -> None:
             1,
             "Out of memory; use smaller batches (--set unlabelled_batch=32) or a narrower net (--set net.width=0.25).",
         )
-
-    if code == 130 and os.environ.get("RANK", "0") == "0":  # typer's for a Ctrl-C that no command has a word for
-        fail(code, "interrupted.")
+    if code == 130:  # typer's code for a Ctrl-C that no command has handled
+        stop_interrupted()
     sys.exit(code)
 
 
 def fail(code: int, message: object) -> NoReturn:
-    print(f"afda: {printable(str(message))}", file=sys.stderr)
+    """Print why the command failed on one line, and exit."""
+    print(f"Error: {printable(str(message))}", file=sys.stderr)
     sys.exit(code)
+
+
+def stop_interrupted() -> NoReturn:
+    """Exit after Ctrl-C or SIGTERM; of several processes only the first prints."""
+    if os.environ.get("RANK", "0") == "0":
+        print("Note: interrupted.", file=sys.stderr)
+    sys.exit(130)

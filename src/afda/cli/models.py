@@ -1,52 +1,62 @@
-"""What is done with a trained model: evaluate, predict, report, export."""
+"""Commands for a trained model: `afda evaluate`, `predict`, `report` and `export`."""
 
-import contextlib
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from afda.cli.shared import (
+from afda.cli.options import (
     Address,
     AsJson,
     Device,
+    FinishedRun,
     On,
     Precision,
     Threads,
+    check_place,
     check_precision,
-    chosen_machines,
-    chosen_runtime,
-    print_json,
+    open_cluster,
+    select_runtime,
 )
-from afda.errors import UserError
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="the directory of a finished run")],
+    run: FinishedRun,
     data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="other labelled data; by default the run's sealed test set")
+        str | None, typer.Argument(metavar="DATA", help="Other labelled data; default: the test set of the run.")
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """The error of a trained model on its test set or other data."""
-    from afda import display
-    from afda.evaluate import evaluated
+    """Measure the error of a trained model.
 
-    result = evaluated(run, data, chosen_runtime(device, precision, threads))
-    print_json(result) if as_json else display.out.print(display.evaluation_table(result))
+    It is measured on the test set of the run, or on other labelled data.
+    """
+    from afda.cli import console, tables
+    from afda.runs.evaluate import evaluate_run
+
+    result = evaluate_run(run, data, select_runtime(device, precision, threads))
+    if as_json:
+        console.print_json(result.to_dict())
+    else:
+        console.out.print(tables.build_evaluation_table(result))
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="the directory of a finished run")],
+    run: FinishedRun,
     images: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGES", help="folders, image files, .txt lists, .csv or .parquet tables, .npz arrays"),
+        typer.Argument(
+            metavar="IMAGES", help="Folders, image files, .txt lists of them, .csv or .parquet tables, or .npz files."
+        ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="a .csv, .parquet or .jsonl file")] = Path("predictions.csv"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The .csv, .parquet or .jsonl file to write.")] = Path(
+        "predictions.csv"
+    ),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
@@ -54,105 +64,78 @@ def predict(
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """The class of every image, with all probabilities.
+    """Predict the classes of images.
 
-    Also its confidence, and whether it is unlike the training images.
+    Writes class, confidence and all probabilities of every image, and whether it is unlike the training images.
     """
-    from collections import Counter
+    from afda.cli import console, tables
+    from afda.cli.progress import count_progress
+    from afda.runs.predict import predict_to_file
 
-    from afda import display, predict
-    from afda.disk import write_whole
-    from afda.inference import load_model
-    from afda.runs import as_csv
-
-    model, shape = load_model(run)
-    skipped: list[tuple[str, str]] = []
-    counts: Counter[str] = Counter()
-    unlike = 0
-    tell_skipped = lambda path, reason: skipped.append((path, reason))  # noqa: E731
-    todo = predict.items(images, tell_skipped)
-
-    def rows_on(machines: Any) -> Any:
-        if on == "ray":
-            check_precision(precision)
-            return machines.predicted(run, todo, tell_skipped, precision=precision, threads=threads or 1)
-        machine = chosen_runtime(device, precision, threads)
-        machine.place(model)
-        return predict.predicted(model, shape, todo, machine, tell_skipped)
-
-    with (
-        chosen_machines(on, address, threads or 1, {"auto": None, "cpu": 0}.get(device, 1)) as machines,
-        contextlib.closing(rows_on(machines)) as rows,
-        predict.table(out, overwrite) as write,
-        display.counting("images classified", as_json) as tell,
-    ):
-        for batch in predict.in_batches(rows):
-            write(batch)
-            counts.update(row["label"] for row in batch)
-            unlike += sum(bool(row["unlike_training"]) for row in batch)
-            tell(counts.total())
-        if not counts:
-            first = f"; the first: {skipped[0][0]} ({skipped[0][1]})" if skipped else ""
-            raise UserError(f"There is no readable image in {', '.join(images)}{first}.")
-    left_out = predict.skipped_beside(out)
-    if skipped:
-        write_whole(left_out, as_csv(("path", "reason"), skipped).encode(errors="surrogateescape"))
+    check_place(on, address)
+    check_precision(precision)
+    with count_progress("images classified", quiet=as_json) as progress:
+        write = partial(predict_to_file, run, images, out, overwrite=overwrite, progress=progress)
+        if on == "here":
+            result = write(runtime=select_runtime(device, precision, threads))
+        else:
+            with open_cluster(address, threads or 1, {"auto": None, "cpu": 0}.get(device, 1)) as cluster:
+                result = write(predictor=partial(cluster.predict, precision=precision, threads=threads or 1))
+    if as_json:
+        console.print_json(result.to_dict())
     else:
-        left_out.unlink(missing_ok=True)  # of the predictions that were replaced
-    result = {"file": str(out), "images": counts.total(), "classes": dict(counts.most_common()), "unlike": unlike}
-    result |= {
-        "skipped": len(skipped),
-        "skipped_file": str(left_out) if skipped else None,
-        "calibrated": model.temperature != 1,
-    }
-    print_json(result) if as_json else display.predictions(result)
+        tables.print_predictions(result)
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUNS", help="directories of finished runs; several are compared")
+        list[Path], typer.Argument(metavar="RUNS", help="Directories of finished runs; several are compared.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="the page; by default RUN/report.html, or report.html for several runs"),
+        typer.Option(
+            "--out", "-o", help="The page to write; default: RUN/report.html, or report.html for several runs."
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the page if it is there")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page if it exists.")] = False,
     device: Device = "auto",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """One page about finished runs, to explore.
+    """Write an HTML page about finished runs.
 
-    Errors, curves, a map of the features, mistakes, and what to label next.
+    It shows errors, training curves, an embedding of the features, mistakes, and which images to label next.
     """
-    from afda import display
-    from afda.findings import report as write
+    from afda.cli import console
+    from afda.cli.progress import show_status
+    from afda.report.write import write_report
 
-    machine = chosen_runtime(device, "float32", threads)
-    with display.err.status("reading") as status:
-        files = write(runs, machine, out, overwrite=overwrite, tell=lambda text: status.update(display.shown(text)))
+    runtime = select_runtime(device, "float32", threads)
+    with show_status("reading") as progress:
+        files = write_report(runs, runtime, out, overwrite=overwrite, progress=progress)
     if as_json:
-        print_json({"report": str(files[0]), "files": [str(f) for f in files]})
+        console.print_json({"report": str(files[0]), "files": [str(file) for file in files]})
     else:
-        display.out.print(f"Written: {', '.join(map(str, files))}", highlight=False)
+        console.print_result(f"Wrote {', '.join(map(str, files))}.")
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="the directory of a finished run")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the file to write")] = Path("model.onnx"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file if it is there")] = False,
+    run: FinishedRun,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write.")] = Path("model.onnx"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A trained model as an ONNX file.
+    """Write a trained model as an ONNX file.
 
-    Raw images in, probabilities and features out.
+    It takes raw images and returns probabilities and features.
     """
-    from afda import display
-    from afda.export import exported
+    from afda.cli import console
+    from afda.cli.progress import show_status
+    from afda.runs.export import export_run
 
-    with display.err.status("exporting"):
-        result = exported(run, out, overwrite=overwrite)
+    with show_status("exporting"):
+        result = export_run(run, out, overwrite=overwrite)
     if as_json:
-        print_json(result)
+        console.print_json(result.to_dict())
     else:
-        display.out.print(f"Written: {out}. It takes {result['input']}.", highlight=False)
+        console.print_result(f"Wrote {result.file}. Input: {result.metadata.input}.")

@@ -1,10 +1,10 @@
-"""Where images come from, how they are split, augmented and normalised."""
+"""Data sets: loading, splitting, augmenting and normalising images."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from afda.errors import UserError, unknown
 
@@ -23,25 +23,25 @@ def load(
     more_labels: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> "DataSet":
-    """The data set of this name, or a person's own: a folder of images, a table of them, or an .npz file.
+    """Load the data set of this name, or a user's own: a folder of images, a table of them, or an .npz file.
 
-    `shape` and `side` are what image files are brought to; `more_labels` are tables of labels to add to the training
-    images; `progress` is told how many of how many files are decoded.
+    Image files are resized to `shape` or `side`; `more_labels` are tables of labels to add to the training images;
+    `progress` is called with the number of decoded files and of all files.
     """
-    from afda.choices import names, pick
+    from afda.registry import create, list_names
 
-    if name_or_path in names("data.sets"):
-        from afda.data.download import data_folder
+    if name_or_path in list_names("data"):
+        from afda.data.download import find_data_folder
 
-        data = replace(pick("data.sets", name_or_path).load(data_folder()), source=name_or_path)
+        data: DataSet = replace(create("data", name_or_path).load(find_data_folder()), source=name_or_path)
     else:
         given = os.path.expanduser(name_or_path)
         path = Path(given)
-        known = f"{OWN}, or one of: {', '.join(names('data.sets'))}"
+        known = f"{OWN}, or one of: {', '.join(list_names('data'))}"
         if not os.path.exists(given):
             if os.path.basename(given) == given and not path.suffix:
                 folders = [entry.name for entry in os.scandir() if entry.is_dir() and not entry.name.startswith(".")]
-                raise unknown("folder or data set", name_or_path, [*names("data.sets"), *folders], f"give {known}.")
+                raise unknown("folder or data set", name_or_path, [*list_names("data"), *folders], f"give {known}.")
             raise UserError(f"There is no file or folder {path}; give {known}.")
         if path.suffix.lower() == ".npz" and path.is_file():
             from afda.data.arrays import load as load_arrays
@@ -56,16 +56,12 @@ def load(
             raise UserError(f"{path} is none of these: {known}.")
         data = replace(data, source=os.path.abspath(path))
     if side is not None and data.train.paths is None:
-        raise UserError(f"The images of {name_or_path} have a size already; --size is for a folder or table of files.")
+        raise UserError(
+            f"The images of {name_or_path} have a fixed size; use --size only with a folder or table of image files."
+        )
     if more_labels:
-        from afda.data.own import with_more_labels
+        from afda.data.own import add_labels
 
         for table in more_labels:
-            data = with_more_labels(data, Path(table))
+            data = add_labels(data, Path(table))
     return data
-
-
-def load_again(environment: dict[str, Any], **options: Any) -> "DataSet":
-    """The data set of a run, as its environment.json describes it."""
-    shape, more = environment.get("shape"), environment.get("more_labels") or ()
-    return load(environment.get("source", ""), shape=tuple(shape) if shape else None, more_labels=more, **options)

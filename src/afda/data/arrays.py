@@ -12,61 +12,60 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from afda.data.download import checksums
-from afda.data.held_out import held_out
+from afda.data.download import compute_checksums
+from afda.data.hold_out import hold_out
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
 KEYS = ("x", "y", "x_test", "y_test", "x_val", "y_val", "classes")
 MOST_UNPACKED, MOST_TIMES = 1 << 30, 100
-"""A file may unpack to so many bytes, or to so many times its own size; a few kilobytes can claim to be gigabytes."""
+"""A file may unpack to this many bytes, or this many times its size; a few kilobytes can claim to be gigabytes."""
 NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED, str(UNLABELLED): UNLABELLED}
 
 
 def load(path: str | Path, *, to_train_on: bool = True) -> DataSet:
-    """The data set in an .npz file whose arrays have the names, and the meaning, of the arguments of `from_arrays`.
+    """Load an .npz file whose arrays have the names and the meaning of the arguments of `from_arrays`.
 
-    Of data `to_train_on` that come without a test set, one is held out from the labelled images, and so is a validation
-    set.
+    If data `to_train_on` have no test set, one is held out from the labelled images, and so is a validation set.
     """
     path = Path(path)
-    files = {path.name: checksums(path).sha256}
+    files = {path.name: compute_checksums(path).sha256}
     arrays = _read(path)
     if missing := [key for key in ("x", "y") if key not in arrays]:
         raise UserError(f"{path} has no array {missing[0]!r}; save it with np.savez(path, x=images, y=labels).")
     data = replace(from_arrays(**arrays, name=path.stem, to_train_on=to_train_on), files=files)
-    return with_parts(data) if to_train_on and data.test is None else data
+    return hold_out_parts(data) if to_train_on and data.test is None else data
 
 
-def with_parts(data: DataSet) -> DataSet:
-    """The data set with a test and, if it has none, a validation set of labelled images, if there are enough."""
+def hold_out_parts(data: DataSet) -> DataSet:
+    """Return the data set with a test and, if it has none, a validation set of labelled images, if there are enough."""
     y = data.train.y
     labels = {str(row): int(y[row]) for row in (y != UNLABELLED).nonzero().flatten().tolist()}
-    parts, notes = held_out(labels, () if data.val is None else ("val",))
+    parts, notes = hold_out(labels, () if data.val is None else ("val",))
     data = replace(data, notes=(*data.notes, *notes))
     if not parts:
         return data
     kept = np.array([row for row in range(len(y)) if str(row) not in parts])
 
-    def chosen(part: str) -> Images | None:
+    def select(part: str) -> Images | None:
         rows = sorted(int(row) for row, of in parts.items() if of == part)
         return data.train[torch.tensor(rows)] if rows else None
 
     return replace(
         data,
         train=data.train[torch.from_numpy(kept)],
-        test=chosen("test"),
-        val=chosen("val") if data.val is None else data.val,
+        test=select("test"),
+        val=select("val") if data.val is None else data.val,
         files={**data.files, "not held out": hashlib.sha256(kept.tobytes()).hexdigest()},
     )
 
 
-def only_images(path: Path) -> np.ndarray:
-    """The images or vectors in an .npz file, of which the labels are not wanted."""
+def load_images(path: Path) -> np.ndarray:
+    """Return the images or vectors in an .npz file, without labels."""
     arrays = _read(path)
     if "x" not in arrays:
         raise UserError(f"{path} has no array 'x'; save it with np.savez(path, x=images).")
-    return pixels(arrays["x"], "x").numpy()
+    return convert_inputs(arrays["x"], "x").numpy()
 
 
 def from_arrays(
@@ -81,24 +80,26 @@ def from_arrays(
     name: str = "arrays",
     to_train_on: bool = True,
 ) -> DataSet:
-    """The data set of images or vectors `x` and labels `y`, which are -1 (or "" among names) where there is none.
+    """Return the data set of images or vectors `x` and labels `y`, where -1 (or "" among names) stands for no label.
 
-    Data `to_train_on` have labelled images of at least two classes, and of each that there is.
+    Data `to_train_on` need labelled images of at least two classes, and of every class.
     """
-    inputs, labels = pixels(x, "x"), _labels(y, "y")
-    names, known = _classes(labels, classes)
+    inputs, labels = convert_inputs(x, "x"), _convert_labels(y, "y")
+    names, known = _number_classes(labels, classes)
     if to_train_on and len(names) < 2:
         raise UserError(f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}.")
-    train = Images(inputs, _indices(labels, known, "y"))
+    train = Images(inputs, _number_labels(labels, known, "y"))
     if to_train_on and (absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]):
         raise UserError(f"The class {absent[0]!r} has no labelled image in y; label at least one.")
 
-    def held_out(x: Any, y: Any, part: str) -> Images | None:
+    def read_part(x: Any, y: Any, part: str) -> Images | None:
         if x is None and y is None:
             return None
         if x is None or y is None:
             raise UserError(f"Give both x_{part} and y_{part}, or neither.")
-        images = Images(pixels(x, f"x_{part}"), _indices(_labels(y, f"y_{part}"), known, f"y_{part}"))
+        images = Images(
+            convert_inputs(x, f"x_{part}"), _number_labels(_convert_labels(y, f"y_{part}"), known, f"y_{part}")
+        )
         if images.shape != train.shape:
             raise UserError(
                 f"Images in x_{part} have the shape {images.shape}, those in x {train.shape}; make them alike."
@@ -111,21 +112,22 @@ def from_arrays(
         name=name,
         classes=names,
         train=train,
-        test=held_out(x_test, y_test, "test"),
-        val=held_out(x_val, y_val, "val"),
-        preparation=_preparation(train.shape),
+        test=read_part(x_test, y_test, "test"),
+        val=read_part(x_val, y_val, "val"),
+        preparation=_choose_preparation(train.shape),
         balanced=False,
     )
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name."""
     try:
         with zipfile.ZipFile(path) as packed:
             size = sum(member.file_size for member in packed.infolist())
         if size > max(MOST_UNPACKED, MOST_TIMES * path.stat().st_size):
             raise MemoryError
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return {key: valid(held[key]) for key in KEYS if key in held.files}
+            return {key: check_text(held[key]) for key in KEYS if key in held.files}
     except MemoryError as error:
         raise UserError(f"{path} does not fit into memory; give a smaller file.") from error
     except Exception as error:  # on a damaged file zipfile and numpy raise almost anything
@@ -134,15 +136,15 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def valid(array: np.ndarray) -> np.ndarray:
-    """The array, unless it claims to hold text where there are only numbers that are no letters."""
+def check_text(array: np.ndarray) -> np.ndarray:
+    """Return the array, or raise a ValueError if it is declared as text but holds numbers that are no characters."""
     if array.dtype.kind == "U" and (array.reshape(-1).view(np.uint32) > sys.maxunicode).any():
         raise ValueError("not text")
     return array
 
 
-def pixels(x: Any, key: str) -> Tensor:
-    """Images as uint8 `(n, c, h, w)`, or vectors as float32 `(n, d)`, copied."""
+def convert_inputs(x: Any, key: str) -> Tensor:
+    """Return a copy: images as uint8 `(n, c, h, w)`, or vectors as float32 `(n, d)`."""
     x = np.asarray(x)
     if x.ndim not in (2, 3, 4):
         raise UserError(
@@ -151,17 +153,17 @@ def pixels(x: Any, key: str) -> Tensor:
     if not x.size:
         raise UserError(f"{key} is empty (its shape is {x.shape}); give at least one image.")
     if x.ndim == 2:
-        return torch.from_numpy(_finite(x, key))
+        return torch.from_numpy(_convert_vectors(x, key))
     if x.ndim == 3:
         x = x[..., None]
     if x.shape[-1] not in (1, 3, 4):
         raise UserError(
             f"{key} has {x.shape[-1]} channels; give images (n, h, w, channels) with 1, 3 or 4 channels, last."
         )
-    return torch.from_numpy(_bytes(x, key).transpose(0, 3, 1, 2).copy())
+    return torch.from_numpy(_convert_pixels(x, key).transpose(0, 3, 1, 2).copy())
 
 
-def _finite(x: np.ndarray, key: str) -> np.ndarray:
+def _convert_vectors(x: np.ndarray, key: str) -> np.ndarray:
     if x.dtype.kind not in "buif":
         raise UserError(f"{key} holds {x.dtype} values; give vectors of real numbers.")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -171,7 +173,7 @@ def _finite(x: np.ndarray, key: str) -> np.ndarray:
     return vectors
 
 
-def _bytes(x: np.ndarray, key: str) -> np.ndarray:
+def _convert_pixels(x: np.ndarray, key: str) -> np.ndarray:
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind != "f":
@@ -185,7 +187,7 @@ def _bytes(x: np.ndarray, key: str) -> np.ndarray:
     return np.round(x.astype(np.float32) * 255).astype(np.uint8)
 
 
-def _labels(y: Any, key: str) -> list[Any]:
+def _convert_labels(y: Any, key: str) -> list[Any]:
     y = np.asarray(y)
     if y.shape not in ((y.size,), (y.size, 1)):
         raise UserError(f"{key} has the shape {y.shape}; give one label per image, as (n,).")
@@ -193,21 +195,21 @@ def _labels(y: Any, key: str) -> list[Any]:
         raise UserError(f"{key} holds {y.dtype} values; give labels as whole numbers or as names.")
     if y.dtype.kind == "i" and y.size and y.min() < UNLABELLED:
         raise UserError(f"{key} has the label {y.min()}; give labels from 0 up, and {UNLABELLED} for none.")
-    return y.ravel().tolist()
+    return list(y.ravel().tolist())
 
 
-def _classes(labels: Sequence[Any], classes: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """The classes' names, and the number of the class behind each label."""
+def _number_classes(labels: Sequence[Any], classes: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """Return the names of the classes, and the number of each label's class."""
     if classes is None:
         known = sorted(set(labels) - NO_LABEL.keys())
         names = tuple(map(str, known))
     else:
-        names = _names(classes)
+        names = _check_names(classes)
         known = list(names if labels and isinstance(labels[0], str) else range(len(names)))
     return names, {label: number for number, label in enumerate(known)}
 
 
-def _names(classes: Any) -> tuple[str, ...]:
+def _check_names(classes: Any) -> tuple[str, ...]:
     classes = np.asarray(classes)
     names = tuple(map(str, classes.ravel().tolist()))
     if classes.ndim != 1 or classes.dtype.kind not in "iuU" or len(set(names)) < len(names) or "" in names:
@@ -215,7 +217,7 @@ def _names(classes: Any) -> tuple[str, ...]:
     return names
 
 
-def _indices(labels: Sequence[Any], known: dict[Any, int], key: str) -> Tensor:
+def _number_labels(labels: Sequence[Any], known: dict[Any, int], key: str) -> Tensor:
     if strange := set(labels) - known.keys() - NO_LABEL.keys():
         which = "is not one of the classes" if key == "y" else "no image in y has"
         raise UserError(f"{key} has the label {min(strange)!r}, which {which}; correct it or leave those images out.")
@@ -223,7 +225,7 @@ def _indices(labels: Sequence[Any], known: dict[Any, int], key: str) -> Tensor:
     return torch.tensor([numbers[label] for label in labels], dtype=torch.int64)
 
 
-def _preparation(shape: tuple[int, ...]) -> Preparation:
+def _choose_preparation(shape: tuple[int, ...]) -> Preparation:
     if len(shape) == 1:
         return Preparation(normalise="standard", shift=0)
     side = min(shape[1:])

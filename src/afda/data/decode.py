@@ -1,4 +1,4 @@
-"""One image file to pixels of a given shape: any mode and orientation, and nothing that explodes."""
+"""Decode an image file to pixels of a given shape: any mode and orientation, within a limit of memory."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from afda.errors import in_short
+from afda.errors import describe
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
@@ -25,7 +25,7 @@ class Unreadable(Exception):
 
 
 class Header(NamedTuple):
-    """What a file says of its image before it is decoded."""
+    """The size and mode that a file declares."""
 
     width: int
     height: int
@@ -37,49 +37,51 @@ class Header(NamedTuple):
 
 
 def is_image(path: Path) -> bool:
+    """Return True if a file has the name of an image."""
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
-def header(path: Path) -> Header:
-    """The size, upright, and mode of an image."""
-    with opened(path) as image:
+def read_header(path: Path) -> Header:
+    """Return the size, once upright, and the mode of an image."""
+    with open_image(path) as image:
         width, height = image.size
-        if sideways(image):
+        if is_sideways(image):
             width, height = height, width
         return Header(width, height, image.mode)
 
 
-def pixels(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
-    """The image as uint8 `(c, h, w)`: upright, scaled to cover the shape, and cut to it around the centre."""
+def decode_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return the image as uint8 `(c, h, w)`: upright, scaled to cover the shape, and cropped to its centre."""
     channels, height, width = shape
-    with opened(path) as image:
+    with open_image(path) as image:
         try:
             # A JPEG file is decoded at a fraction of its size where that is enough. The shape is for the upright image.
-            image.draft(None, (2 * height, 2 * width) if sideways(image) else (2 * width, 2 * height))
+            image.draft(None, (2 * height, 2 * width) if is_sideways(image) else (2 * width, 2 * height))
             image.load()
-            upright = ImageOps.exif_transpose(smaller(image, 2 * max(height, width)))
-            plain = in_eight_bits(upright, "L" if channels == 1 else "RGB" if channels == 3 else "RGBA")
+            upright = ImageOps.exif_transpose(shrink(image, 2 * max(height, width)))
+            plain = convert_mode(upright, "L" if channels == 1 else "RGB" if channels == 3 else "RGBA")
             if plain.size != (width, height):
                 plain = ImageOps.fit(plain, (width, height), Image.Resampling.BICUBIC)
         except MemoryError:
-            raise Unreadable("too large for the memory there is") from None
+            raise Unreadable("too large for the memory") from None
         except Exception as error:  # decoders raise almost anything on damaged files
-            raise Unreadable(f"damaged: {in_short(error)}") from error
+            raise Unreadable(f"damaged: {describe(error)}") from error
     return np.asarray(plain).reshape(height, width, channels).transpose(2, 0, 1)
 
 
 @cache
-def formats() -> list[str]:
-    """Those of SUFFIXES. Pillow knows more, among them PostScript, for which it runs a program."""
+def list_formats() -> list[str]:
+    """Return the formats of SUFFIXES. Pillow has more, among them PostScript, for which it runs a program."""
     Image.init()
     return sorted({Image.EXTENSION[suffix] for suffix in SUFFIXES if suffix in Image.EXTENSION} & Image.OPEN.keys())
 
 
-def opened(path: Path) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
+    """Open an image without decoding it, or raise Unreadable."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe could be waited for without end
             raise Unreadable("not a file")
-        image = Image.open(path, formats=formats())
+        image = Image.open(path, formats=list_formats())
     except Unreadable:
         raise
     except FileNotFoundError:
@@ -89,29 +91,29 @@ def opened(path: Path) -> Image.Image:
     except Image.DecompressionBombError:
         raise Unreadable(f"more than {MOST_PIXELS // 1_000_000} million pixels") from None
     except Exception as error:
-        raise Unreadable(f"cannot be opened: {in_short(error)}") from error
+        raise Unreadable(f"cannot be opened: {describe(error)}") from error
     if image.width * image.height > MOST_PIXELS:
         image.close()
         raise Unreadable(f"more than {MOST_PIXELS // 1_000_000} million pixels")
     return image
 
 
-def smaller(image: Image.Image, side: int) -> Image.Image:
-    """A large image shrunk by a whole factor, to no less than `side`: what follows then takes little memory."""
+def shrink(image: Image.Image, side: int) -> Image.Image:
+    """Return a large image reduced by a whole factor, to no less than `side`, so that later steps take less memory."""
     factor = min(image.width, image.height) // side
     return image.reduce(factor) if factor > 1 and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK") else image
 
 
-def sideways(image: Image.Image) -> bool:
-    """Whether the camera was held upright, so that width and height change places."""
+def is_sideways(image: Image.Image) -> bool:
+    """Return True if the camera was held upright, so that width and height change places."""
     try:
         return image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
     except Exception:
         return False
 
 
-def in_eight_bits(image: Image.Image, mode: str) -> Image.Image:
-    """The image in the mode asked for; transparent parts on white, deeper grey values scaled to 0..255."""
+def convert_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Return the image in this mode: transparent parts on white, deeper grey values scaled to 0..255."""
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):

@@ -1,4 +1,4 @@
-"""Files of published data sets: found in the user's data folder, or fetched into it once and checked."""
+"""Files of published data sets: found in the user's data folder, or downloaded to it once and verified."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from afda.errors import UserError, in_short
+from afda.errors import UserError, describe
 
 TIMEOUT = 20.0
 CHUNK = 1 << 18
@@ -41,21 +41,21 @@ class Checksums(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Where files are by name, their SHA-256, and what the user should know about them."""
+    """The paths of files by name, their SHA-256, and notes for the user."""
 
     paths: dict[str, Path]
     files: dict[str, str]
     notes: tuple[str, ...]
 
 
-def data_folder() -> Path:
-    """The folder that holds all data sets: $AFDA_DATA, or one in the user's cache."""
+def find_data_folder() -> Path:
+    """Return the folder of all data sets: $AFDA_DATA, or one in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
     return Path(os.path.expanduser(os.environ.get("AFDA_DATA") or os.path.join(cache, "afda"))).absolute()
 
 
-def checksums(path: Path) -> Checksums:
-    """Both checksums of a file, read once."""
+def compute_checksums(path: Path) -> Checksums:
+    """Return both checksums of a file, reading it once."""
     md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
     try:
         if os.path.exists(path) and not path.is_file():  # a pipe could be waited for without end
@@ -65,12 +65,12 @@ def checksums(path: Path) -> Checksums:
                 md5.update(chunk)
                 sha256.update(chunk)
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({_reason(error)}); make it a readable file.") from error
+        raise UserError(f"{path} cannot be read ({_explain(error)}); make it a readable file.") from error
     return Checksums(md5.hexdigest(), sha256.hexdigest())
 
 
 def fetch(wanted: Sequence[Remote], folder: Path, *elsewhere: Path) -> Fetched:
-    """Find each file in `folder` or `elsewhere`, and download those that are in neither to `folder`."""
+    """Find each file in `folder` or `elsewhere`; download those that are in neither to `folder`."""
 
     def find(file: Remote) -> Path:
         places = [place / file.name for place in (folder, *elsewhere)]
@@ -80,13 +80,13 @@ def fetch(wanted: Sequence[Remote], folder: Path, *elsewhere: Path) -> Fetched:
     for file in wanted:
         path = paths[file.name] = find(file)
         try:
-            sums = checksums(path) if os.path.exists(path) else _download(file, path)
+            sums = compute_checksums(path) if os.path.exists(path) else _download(file, path)
         except (OSError, HTTPException) as error:
             missing = [f.name for f in wanted if not os.path.exists(find(f))]
             it, they = ("it", "it") if len(missing) == 1 else ("them", "they")
             raise UserError(
-                f"Put {_listed(missing)} into {folder}, or set AFDA_DATA to the folder that has {it}; "
-                f"{they} could not be downloaded ({_reason(error)})."
+                f"Put {_join_names(missing)} into {folder}, or set AFDA_DATA to the folder that has {it}; "
+                f"{they} could not be downloaded ({_explain(error)})."
             ) from error
         files[file.name] = sums.sha256
         if sums.md5 != file.md5:
@@ -94,8 +94,8 @@ def fetch(wanted: Sequence[Remote], folder: Path, *elsewhere: Path) -> Fetched:
     return Fetched(paths, files, tuple(notes))
 
 
-class Bounded(gzip.GzipFile):
-    """A file that is never asked for much at once: tarfile reads a header of any size that an archive claims."""
+class BoundedGzip(gzip.GzipFile):
+    """A gzip file that refuses large reads: tarfile reads a header of any size that an archive declares."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= 4 * CHUNK:
@@ -104,11 +104,11 @@ class Bounded(gzip.GzipFile):
 
 
 def unpack(archive: Path, folder: Path, names: Collection[str], limit: int = LARGEST_MEMBER) -> None:
-    """Copy the regular files with these names out of a tar archive, wherever in it they are, straight into `folder`."""
+    """Copy the regular files with these names, wherever they are in a tar archive, to `folder`."""
     left = set(names)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with Bounded(archive) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+        with BoundedGzip(archive) as content, tarfile.open(fileobj=content, mode="r:") as tar:
             while left and (member := tar.next()):
                 if member.offset_data + member.size > LARGEST_ARCHIVE:
                     raise tarfile.TarError(f"it unpacks to more than {LARGEST_ARCHIVE:,} bytes")
@@ -122,10 +122,10 @@ def unpack(archive: Path, folder: Path, names: Collection[str], limit: int = LAR
                 _write(held, folder / name)
                 left.remove(name)
         if left:
-            raise tarfile.TarError(f"it lacks {_listed(sorted(left))}")
+            raise tarfile.TarError(f"it lacks {_join_names(sorted(left))}")
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
         raise UserError(
-            f"{archive} could not be unpacked into {folder} ({_reason(error)}); delete it to download it again."
+            f"{archive} could not be unpacked into {folder} ({_explain(error)}); delete it to download it again."
         ) from error
 
 
@@ -141,20 +141,20 @@ def _write(content: IO[bytes], path: Path) -> None:
 
 
 def _download(file: Remote, path: Path) -> Checksums:
-    """Download a file, going on from where an earlier attempt stopped, and check it before giving it its name."""
+    """Download a file, continuing an earlier attempt, and verify it before it gets its name."""
     part = path.with_name(f"{path.name}.part")
     have = part.stat().st_size if part.exists() else 0
     request = Request(file.url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         with urlopen(request, timeout=TIMEOUT) as answer:
             have = have if answer.status == 206 else 0
-            with _appending(part, have) as out:
+            with _open_part(part, have) as out:
                 _receive(answer, out, file, have)
     except HTTPError as error:
         error.close()
         if not (have and error.code == 416):  # 416: nothing is left to send, so the part may be the whole
             raise
-    sums = checksums(part)
+    sums = compute_checksums(part)
     if sums.md5 != file.md5:
         part.unlink()
         raise UserError(
@@ -165,13 +165,13 @@ def _download(file: Remote, path: Path) -> Checksums:
     return sums
 
 
-def _appending(part: Path, have: int) -> BinaryIO:
+def _open_part(part: Path, have: int) -> BinaryIO:
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
         return part.open("ab" if have else "wb")
     except OSError as error:
         raise UserError(
-            f"{part.parent} cannot be written to ({_reason(error)}); set AFDA_DATA to a folder that can."
+            f"{part.parent} cannot be written to ({_explain(error)}); set AFDA_DATA to a folder that can."
         ) from error
 
 
@@ -200,13 +200,13 @@ def _receive(answer: HTTPResponse, out: BinaryIO, file: Remote, have: int) -> No
         raise ConnectionError("the connection ended early; the next attempt goes on from there")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _reason(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     inner = getattr(error, "reason", None)
     if isinstance(inner, BaseException):
-        return _reason(inner)
-    return getattr(error, "strerror", None) or in_short(error)
+        return _explain(inner)
+    return getattr(error, "strerror", None) or describe(error)

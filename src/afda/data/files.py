@@ -1,4 +1,4 @@
-"""A person's own image files, in a folder or named by a table: which there are, and what is known of each."""
+"""A user's own image files, in a folder or listed by a table, with their labels and parts."""
 
 import csv
 import math
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from afda.data.decode import is_image
-from afda.errors import UserError, in_short
+from afda.errors import UserError, describe
 
 UNLABELLED_FOLDERS = frozenset(("unlabeled", "unlabelled", "_unlabeled", "_unlabelled"))
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -28,23 +28,26 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Files:
-    """All image files of a data set. The same files give the same list in the same order on any machine."""
+    """All image files of a data set, in the same order on any machine."""
 
     root: Path
     entries: tuple[Entry, ...]
     refused: tuple[tuple[str, str], ...] = ()
-    """Files that are not even opened, with the reason."""
+    """Files that are not opened, with the reason."""
     empty_classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def listed(path: Path) -> Files:
-    """The image files that a folder or a table stands for."""
-    return from_folder(path) if path.is_dir() else from_table(path)
+def list_files(path: Path) -> Files:
+    """Return the image files of a folder or a table."""
+    return list_folder(path) if path.is_dir() else list_table(path)
 
 
-def from_folder(root: Path) -> Files:
-    """`root/<class>/...`, `root/unlabeled/...`, or the same below `root/train`, `root/val` and `root/test`."""
+def list_folder(root: Path) -> Files:
+    """Return the image files of a folder.
+
+    They lie in `root/<class>/...` and `root/unlabeled/...`, or in the same below `root/train`, `root/val`, `root/test`.
+    """
     entries: list[Entry] = []
     refused: list[tuple[str, str]] = []
     empty: list[str] = []
@@ -52,7 +55,7 @@ def from_folder(root: Path) -> Files:
 
     def take(folder: Path, label: str | None, part: str) -> int:
         before = len(entries)
-        for path in images_below(folder, root, refused):
+        for path in find_images(folder, root, refused):
             entries.append(Entry(path, label, part))
         return len(entries) - before
 
@@ -60,20 +63,22 @@ def from_folder(root: Path) -> Files:
         loose = 0
         for inside in sorted(folder.iterdir()):
             name = inside.name
-            if inside.is_dir() and not hidden(name) and name not in besides:
+            if inside.is_dir() and not is_hidden(name) and name not in besides:
                 if name.lower() in UNLABELLED_FOLDERS:
                     take(inside, None, part)
                 elif not take(inside, name, part) and part == "train":
                     empty.append(name)
             elif inside.is_file() and is_image(inside):
-                found = within(inside, root, refused)
+                found = check_inside(inside, root, refused)
                 if found is not None:
                     entries.append(Entry(found, None, part))
                     loose += 1
         if loose and part == "train":
-            notes.append(f"{loose} images lie directly in {folder.name}, in no class's folder: taken as unlabelled.")
+            notes.append(
+                f"{loose} images lie directly in {folder.name}, in no class's folder, and are used as unlabelled."
+            )
 
-    with readable(root):
+    with report_unreadable(root):
         split_folders = {p.name: PARTS[p.name.lower()] for p in sorted(root.iterdir()) if is_part(p)}
         if "train" in split_folders.values():
             for name, part in split_folders.items():
@@ -81,32 +86,32 @@ def from_folder(root: Path) -> Files:
             for inside in sorted(root.iterdir()):
                 if inside.is_dir() and inside.name.lower() in UNLABELLED_FOLDERS:
                     take(inside, None, "train")
-                elif inside.is_dir() and inside.name not in split_folders and not hidden(inside.name):
-                    notes.append(f"The folder {inside.name} lies beside train and is not used.")
+                elif inside.is_dir() and inside.name not in split_folders and not is_hidden(inside.name):
+                    notes.append(f"the folder {inside.name} lies beside train and is not used.")
             if loose := sum(p.is_file() and is_image(p) for p in root.iterdir()):
                 notes.append(f"{loose} images lie beside train and are not used.")
         else:
             classes_of(root, "train", besides=frozenset(split_folders))
             for name, part in split_folders.items():
                 classes_of(root / name, part)
-    return Files(root, tuple(sorted(entries, key=order)), tuple(refused), tuple(empty), tuple(notes))
+    return Files(root, tuple(sorted(entries, key=sort_key)), tuple(refused), tuple(empty), tuple(notes))
 
 
 def is_part(path: Path) -> bool:
-    """Whether a folder is a split: it has the name of one, and classes within. Otherwise it is a class of that name."""
+    """Return True if a folder is a part: it has the name of one, and classes in it. Else it is a class of that name."""
     return path.name.lower() in PARTS and path.is_dir() and any(p.is_dir() for p in path.iterdir())
 
 
-def images_below(folder: Path, root: Path, refused: list[tuple[str, str]]) -> Iterator[str]:
-    """The image files below a folder, by their paths within `root`. Links that lead out of `root` are refused."""
-    if folder != root and within(folder, root, refused) is None:
+def find_images(folder: Path, root: Path, refused: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield the image files below a folder, by their paths within `root`; links that lead out of `root` are refused."""
+    if folder != root and check_inside(folder, root, refused) is None:
         return
 
-    def unlisted(error: OSError) -> None:
+    def refuse(error: OSError) -> None:
         refused.append((os.path.relpath(error.filename, root), error.strerror or "cannot be listed"))
 
-    for place, folders, names in os.walk(folder, onerror=unlisted, followlinks=False):
-        folders[:] = sorted(f for f in folders if not hidden(f))
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=False):
+        folders[:] = sorted(f for f in folders if not is_hidden(f))
         for name in folders:
             if (Path(place) / name).is_symlink():
                 refused.append(
@@ -114,15 +119,15 @@ def images_below(folder: Path, root: Path, refused: list[tuple[str, str]]) -> It
                 )
         for name in sorted(names):
             path = Path(place) / name
-            if is_image(path) and (found := within(path, root, refused)) is not None:
+            if is_image(path) and (found := check_inside(path, root, refused)) is not None:
                 yield found
 
 
-def within(path: Path, root: Path, refused: list[tuple[str, str]]) -> str | None:
-    """The path relative to `root`, unless a link leads out of it or it is no ordinary file or folder."""
+def check_inside(path: Path, root: Path, refused: list[tuple[str, str]]) -> str | None:
+    """Return the path relative to `root`, or None if a link leads out of it or it is no ordinary file or folder."""
     relative = path.relative_to(root).as_posix()
     try:
-        inside = lies_below(path.parent, root) and (not path.is_symlink() or lies_below(path, root))
+        inside = is_below(path.parent, root) and (not path.is_symlink() or is_below(path, root))
         odd = path.exists() and not (path.is_file() or path.is_dir())
     except (OSError, RuntimeError, ValueError) as error:
         refused.append((relative, getattr(error, "strerror", None) or str(error)))
@@ -134,22 +139,23 @@ def within(path: Path, root: Path, refused: list[tuple[str, str]]) -> str | None
 
 
 @lru_cache(maxsize=4096)
-def lies_below(path: Path, root: Path) -> bool:
-    """Whether a path, with all links followed, is in the folder."""
+def is_below(path: Path, root: Path) -> bool:
+    """Return True if a path, with all links followed, is in the folder."""
     return path.resolve().is_relative_to(root.resolve())
 
 
-def hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Return True for files and folders that systems add by themselves."""
     return name.startswith(".") or name == "__MACOSX"
 
 
-def from_table(path: Path) -> Files:
-    """Columns `path` (relative to the table), `label` (blank for none) and, optionally, `split`."""
+def list_table(path: Path) -> Files:
+    """Return the image files of a table with columns `path` (relative to it), `label` (or blank), maybe `split`."""
     root = path.parent
     entries: dict[str, Entry] = {}
     refused: list[tuple[str, str]] = []
-    for line, row in enumerate(rows_of(path, ("path", "label")), start=2):
-        name = below(row["path"], path, line)
+    for line, row in enumerate(read_rows(path, ("path", "label")), start=2):
+        name = check_relative(row["path"], path, line)
         part = row.get("split", "").strip().lower() or "train"
         if part not in PARTS:
             raise UserError(f"{path} has the split {part!r} in line {line}; use train, val or test.")
@@ -157,13 +163,13 @@ def from_table(path: Path) -> Files:
         known = entries.get(name)
         if known is not None and known != entry:
             raise UserError(f"{path} names {name!r} twice, in line {line} with another label or split.")
-        if known is None and within(root / name, root, refused) is not None:
+        if known is None and check_inside(root / name, root, refused) is not None:
             entries[name] = entry
-    return Files(root, tuple(sorted(entries.values(), key=order)), tuple(refused))
+    return Files(root, tuple(sorted(entries.values(), key=sort_key)), tuple(refused))
 
 
-def below(name: str, table: Path, line: int) -> str:
-    """A path from a table, which must lie below the table's own folder."""
+def check_relative(name: str, table: Path, line: int) -> str:
+    """Return a path from a table, or raise a UserError unless it lies below the table's own folder."""
     if not name.strip():
         raise UserError(f"{table} has no path in line {line}; every row needs one.")
     pure = PurePosixPath(name.strip())
@@ -172,29 +178,31 @@ def below(name: str, table: Path, line: int) -> str:
     return str(pure)
 
 
-def order(entry: Entry) -> tuple[str, str]:
+def sort_key(entry: Entry) -> tuple[str, str]:
+    """Return what entries are sorted by."""
     return entry.path, entry.part
 
 
-def rows_of(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """The rows of a .csv or .parquet file that has these columns, as texts, read as they are needed."""
-    rows = parquet_rows(path) if path.suffix.lower() == ".parquet" else csv_rows(path)
+def read_rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Return an iterator over the rows of a .csv or .parquet file that has these columns; all cells are text."""
+    rows = read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path)
     columns = next(rows)
     if missing := [name for name in needed if name not in columns]:
         separated = " Separate its columns by commas." if len(columns) == 1 and ";" in columns[0] else ""
         have = ", ".join(map(repr, columns)) or "none"
         raise UserError(f"{path} has no column {missing[0]!r}; it has {have}.{separated}")
-    return ({name: as_text(value) for name, value in zip(columns, row, strict=False)} for row in rows)
+    return ({name: format_cell(value) for name, value in zip(columns, row, strict=False)} for row in rows)
 
 
-def as_text(value: Any) -> str:
-    """A cell of a table: blank if there is nothing in it, and whole numbers without a point."""
+def format_cell(value: Any) -> str:
+    """Return a cell as text: blank if it is empty, and whole numbers without a decimal point."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def csv_rows(path: Path) -> Iterator[list[Any]]:
+def read_csv(path: Path) -> Iterator[list[Any]]:
+    """Yield the names of the columns, then the rows."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -204,12 +212,13 @@ def csv_rows(path: Path) -> Iterator[list[Any]]:
     except UnicodeDecodeError:
         raise UserError(f"{path} is not in UTF-8; save it so, or as .parquet.") from None
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or in_short(error)}.") from None
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or describe(error)}.") from None
     except csv.Error as error:
         raise UserError(f"{path} is not a readable .csv file: {error}.") from None
 
 
-def parquet_rows(path: Path) -> Iterator[list[Any]]:
+def read_parquet(path: Path) -> Iterator[list[Any]]:
+    """Yield the names of the columns that are used, then the rows."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -221,12 +230,12 @@ def parquet_rows(path: Path) -> Iterator[list[Any]]:
         for batch in file.iter_batches(columns=columns):
             yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
     except (OSError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path} is not a readable .parquet file ({in_short(error)}).") from None
+        raise UserError(f"{path} is not a readable .parquet file ({describe(error)}).") from None
 
 
 @contextmanager
-def readable(root: Path) -> Iterator[None]:
-    """Within it, what cannot be listed is the user's to mend."""
+def report_unreadable(root: Path) -> Iterator[None]:
+    """Turn an OSError into a UserError."""
     try:
         yield
     except OSError as error:

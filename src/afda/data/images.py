@@ -1,15 +1,14 @@
-"""What a data set is here: images, labels with -1 for none, class names, and how it is usually prepared."""
+"""A data set: images, labels with -1 for none, class names, and how it is usually prepared."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from afda.choices import Choice, Value
 from afda.errors import UserError
+from afda.registry import Value
 
 UNLABELLED = -1
 
@@ -23,7 +22,7 @@ class Images:
     paths: tuple[str, ...] | None = None
     """The file of each, relative to the data's folder, if each has one."""
     rows: np.ndarray | None = None
-    """Where each stands in its source, if they are not simply its first."""
+    """The row of each in its source; None if they are its first rows."""
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -43,10 +42,11 @@ class Images:
 
     @property
     def source_rows(self) -> np.ndarray:
+        """The row of each in its source."""
         return np.arange(len(self)) if self.rows is None else self.rows
 
     def name(self, row: int) -> str:
-        """What to call an image: its file, or its number in its source."""
+        """Return the name of an image: its file, or its number in its source."""
         return self.paths[row] if self.paths is not None else f"image {self.source_rows[row]}"
 
 
@@ -63,7 +63,7 @@ class Preparation(Value):
 
 @dataclass(frozen=True)
 class DataSet:
-    """Training images, a sealed test set if there is one, and where both came from."""
+    """Training images, a validation and a test set if there are any, and their source."""
 
     name: str
     classes: tuple[str, ...]
@@ -76,11 +76,11 @@ class DataSet:
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each source file: the fingerprint of the data."""
     source: str = ""
-    """What `load` was given: a name, or the absolute path of a user's file."""
+    """The name of a data set, or the absolute path of a user's file."""
     more_labels: tuple[str, ...] = ()
     """The absolute paths of tables of labels that were added."""
     notes: tuple[str, ...] = ()
-    """What the user should know about these files, one sentence each."""
+    """Notes for the user about these files, one sentence each."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that are not used, each with the reason."""
 
@@ -92,13 +92,3 @@ class DataSet:
             if lowest < UNLABELLED or highest > last:
                 wrong = lowest if lowest < UNLABELLED else highest
                 raise UserError(f"Labels must be between 0 and {last} (or {UNLABELLED} for none), but one is {wrong}.")
-
-
-class Source(Choice):
-    """A data set known by name."""
-
-    shelf: ClassVar[str] = "data.sets"
-
-    def load(self, folder: Path) -> DataSet:
-        """Read the set from `folder`, fetching its files there first if they are missing."""
-        raise NotImplementedError

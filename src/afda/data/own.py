@@ -1,4 +1,4 @@
-"""A person's own image files as a data set: their classes, the shape they are brought to, and what is held out."""
+"""A user's own image files as a data set: their classes, their shape, and the sets that are held out."""
 
 import hashlib
 import json
@@ -11,22 +11,22 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from afda.data.cache import Progress, Shape, decoded, headers
+from afda.data.cache import Progress, Shape, decode_images, read_headers
 from afda.data.decode import Header
-from afda.data.files import Entry, listed, rows_of
-from afda.data.held_out import held_out
+from afda.data.files import Entry, list_files, read_rows
+from afda.data.hold_out import hold_out
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
 PART_ORDER = ("train", "val", "test")
-"""How the images of a data set lie in its cache, each part in one piece."""
+"""The order of the parts in the cache, where each is contiguous."""
 
 
-class Chosen(NamedTuple):
-    """The shape that images are brought to, and why."""
+class ChosenShape(NamedTuple):
+    """The shape that images are resized to, and a note about it."""
 
     shape: Shape
-    reason: str
+    note: str
 
 
 def load(
@@ -37,74 +37,96 @@ def load(
     to_train_on: bool = True,
     progress: Progress | None = None,
 ) -> DataSet:
-    """The data set in a folder or table. Without a shape, one that suits the images is chosen, with this side if given.
+    """Load the data set in a folder or table.
 
-    Data `to_train_on` have at least two classes, and a test and a validation set, which are held out from the labelled
-    images if there are none.
+    Without a shape, one that suits the images is chosen, with this side if given. Data `to_train_on` have at least two
+    classes, and a test and a validation set; these are held out from the labelled images if they are missing.
     """
-    files = listed(path)
+    files = list_files(path)
     if not files.entries:
-        raise UserError(f"There are no images in {path}; see docs/your-own-images.md for how to lay them out.")
-    name = path.resolve().name if path.is_dir() else path.stem
+        raise UserError(f"There are no images in {path}; see docs/tutorials/own-images.md for how to lay them out.")
     notes = list(files.notes)
-    known = headers(files.root, [e.path for e in files.entries])
+    headers = read_headers(files.root, [entry.path for entry in files.entries])
     if shape is None:
-        shape, reason = chosen_shape(list(known.values()), path, side)
-        notes.append(reason)
-    # What cannot be read is not counted, nor held out.
-    bad = {p: told for p, told in known.items() if isinstance(told, str)}
-    files = replace(
-        files,
-        entries=tuple(e for e in files.entries if e.path not in bad),
-        refused=(*files.refused, *bad.items()),
-    )
-    entries = files.entries
+        shape, note = choose_shape(list(headers.values()), path, side)
+        notes.append(note)
+    # Files that cannot be read are neither counted nor held out.
+    unreadable = {name: header for name, header in headers.items() if isinstance(header, str)}
+    entries = [entry for entry in files.entries if entry.path not in unreadable]
     if to_train_on:
-        labels = {e.path: e.label for e in entries if e.part == "train" and e.label is not None}
-        moved, held = held_out(labels, {e.part for e in entries if e.label is not None})
-        entries = tuple(e._replace(part=moved.get(e.path, e.part)) for e in entries)
+        entries, held = hold_out_entries(entries)
         notes += held
-    entries = tuple(sorted(entries, key=lambda e: (PART_ORDER.index(e.part), e.path)))
-    found = decoded(files.root, [e.path for e in entries], shape, progress)
-    skipped = (*files.refused, *found.skipped)
-    if not found.rows:
+    entries.sort(key=lambda entry: (PART_ORDER.index(entry.part), entry.path))
+    decoded = decode_images(files.root, [entry.path for entry in entries], shape, progress)
+    skipped = (*files.refused, *unreadable.items(), *decoded.skipped)
+    if not decoded.rows:
         raise UserError(f"None of the {len(skipped)} images in {path} can be read; the first: {skipped[0][1]}.")
     if skipped:
-        first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
-        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
-        notes.append(f"Left out, because they cannot be used: {first}{more}.")
-    by_path = {e.path: e for e in entries}
-    read = [by_path[row.path] for row in found.rows]
-    classes = classes_of(read, path) if to_train_on else tuple(sorted({e.label for e in read if e.label is not None}))
-    number = {None: UNLABELLED} | {name: k for k, name in enumerate(classes)}
-    y = torch.tensor([number[e.label] for e in read], dtype=torch.int64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's: the pixels are mapped from a file, to be read only
-        x = torch.from_numpy(found.x)
-    ends = np.cumsum([0, *(sum(e.part == part for e in read) for part in PART_ORDER)])
-    paths = tuple(e.path for e in read)
-    parts = {p: Images(x[a:b], y[a:b], paths[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
-    content = [[row.path, by_path[row.path].label, by_path[row.path].part, row.sha256] for row in found.rows]
+        notes.append(describe_skipped(skipped))
+    by_path = {entry.path: entry for entry in entries}
+    entries = [by_path[row.path] for row in decoded.rows]
+    classes = list_classes(entries, path) if to_train_on else list_labels(entries)
+    parts = divide(entries, decoded.x, classes)
+    name = path.resolve().name if path.is_dir() else path.stem
+    content = [[e.path, e.label, e.part, row.sha256] for e, row in zip(entries, decoded.rows, strict=True)]
+    smallest = min(shape[1:])
     return DataSet(
         name=name,
         classes=classes,
         train=parts["train"],
-        test=labelled_only(parts["test"]),
-        val=labelled_only(parts["val"]),
-        preparation=Preparation(shift=min(1 if min(shape[1:]) < 16 else 2, min(shape[1:]) - 1)),
+        test=keep_labelled(parts["test"]),
+        val=keep_labelled(parts["val"]),
+        preparation=Preparation(shift=min(1 if smallest < 16 else 2, smallest - 1)),
         files={name: hashlib.sha256(json.dumps(content).encode()).hexdigest()},
         notes=tuple(notes),
         skipped=skipped,
     )
 
 
-def labelled_only(part: Images) -> Images | None:
-    """Images held out without a label are of no use."""
+def hold_out_entries(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
+    """Return the entries, some of them moved to a test or validation set if there is none, and notes about it."""
+    labels = {e.path: e.label for e in entries if e.part == "train" and e.label is not None}
+    moved, notes = hold_out(labels, {e.part for e in entries if e.label is not None})
+    return [e._replace(part=moved.get(e.path, e.part)) for e in entries], notes
+
+
+def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
+    """Return a note about the files that are not used, with the first three."""
+    first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
+    more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
+    count = (
+        "1 image could not be used and was"
+        if len(skipped) == 1
+        else f"{len(skipped)} images could not be used and were"
+    )
+    return f"{count} skipped: {first}{more}."
+
+
+def divide(entries: list[Entry], pixels: np.ndarray, classes: tuple[str, ...]) -> dict[str, Images]:
+    """Return the images of each part; entries and pixels are in the same order, part by part."""
+    number = {None: UNLABELLED} | {name: k for k, name in enumerate(classes)}
+    y = torch.tensor([number[entry.label] for entry in entries], dtype=torch.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that the pixels, mapped from a file, are read-only
+        x = torch.from_numpy(pixels)
+    paths = tuple(entry.path for entry in entries)
+    ends = np.cumsum([0, *(sum(entry.part == part for entry in entries) for part in PART_ORDER)])
+    return {p: Images(x[a:b], y[a:b], paths[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
+
+
+def keep_labelled(part: Images) -> Images | None:
+    """Return the labelled images of a held-out part, or None; those without a label are of no use there."""
     known = part.y != UNLABELLED
     return None if not known.any() else part if known.all() else part[known]
 
 
-def classes_of(entries: list[Entry], path: Path) -> tuple[str, ...]:
+def list_labels(entries: list[Entry]) -> tuple[str, ...]:
+    """Return the different labels of any part."""
+    return tuple(sorted({entry.label for entry in entries if entry.label is not None}))
+
+
+def list_classes(entries: list[Entry], path: Path) -> tuple[str, ...]:
+    """Return the classes of the training images, or raise a UserError if they are too few or other parts have more."""
     known = {e.label for e in entries if e.part == "train" and e.label is not None}
     if len(known) < 2:
         have = f"only {known.pop()!r} has" if known else "none has"
@@ -120,35 +142,32 @@ def classes_of(entries: list[Entry], path: Path) -> tuple[str, ...]:
     return tuple(sorted(known))
 
 
-def chosen_shape(found: list[Header | str], path: Path, side: int | None = None) -> Chosen:
-    """Grey if all images are; their own size if it is one and small, else a square that a CPU can train on."""
-    known = [h for h in found if isinstance(h, Header)]
+def choose_shape(headers: list[Header | str], path: Path, side: int | None = None) -> ChosenShape:
+    """Return grey if all images are; their own size if it is one and small, else a square that a CPU can train on."""
+    known = [header for header in headers if isinstance(header, Header)]
     if not known:
-        raise UserError(f"None of the {len(found)} images in {path} can be read; the first: {found[0]}.")
-    channels = 1 if all(h.grey for h in known) else 3
-    kind = "grey" if channels == 1 else "colour"
+        raise UserError(f"None of the {len(headers)} images in {path} can be read; the first: {headers[0]}.")
+    channels = 1 if all(header.grey for header in known) else 3
+    kind = "greyscale" if channels == 1 else "RGB"
     if side is not None:
-        return Chosen((channels, side, side), f"Images are brought to {side}x{side} pixels in {kind}.")
-    sizes = {(h.height, h.width) for h in known}
-    if len(sizes) == 1 and max(height_width := sizes.pop()) <= 40 and min(height_width) >= 8:
-        return Chosen(
-            (channels, *height_width),
-            f"All images have {height_width[1]}x{height_width[0]} pixels and are taken as {kind}.",
-        )
-    short = median(min(h.height, h.width) for h in known)
+        return ChosenShape((channels, side, side), f"images are resized to {side}x{side} {kind}.")
+    sizes = {(header.height, header.width) for header in known}
+    if len(sizes) == 1 and max(size := sizes.pop()) <= 40 and min(size) >= 8:
+        return ChosenShape((channels, *size), f"all images are {size[1]}x{size[0]} pixels and are read as {kind}.")
+    short = median(min(header.height, header.width) for header in known)
     side = 48 if short >= 128 else 32 if short >= 24 else 16
-    reason = f"Images are brought to {side}x{side} pixels in {kind}: half of them have a shorter side of {short:.0f}"
-    return Chosen((channels, side, side), f"{reason} or more. --size decides otherwise.")
+    note = f"images are resized to {side}x{side} {kind} (median short side: {short:.0f}). Use --size to change this."
+    return ChosenShape((channels, side, side), note)
 
 
-def with_more_labels(data: DataSet, path: Path) -> DataSet:
-    """The data set with labels from a table that was filled in: columns `label` and `path` (or `row`)."""
+def add_labels(data: DataSet, path: Path) -> DataSet:
+    """Return the data set with labels from a table that was filled in: columns `label` and `path` (or `row`)."""
     paths = data.train.paths
     key = "path" if paths is not None else "row"
     known = paths if paths is not None else map(str, data.train.source_rows)
     row_of = {name: i for i, name in enumerate(known)}
     y, count = data.train.y.clone(), 0
-    for line, row in enumerate(rows_of(path, (key, "label")), start=2):
+    for line, row in enumerate(read_rows(path, (key, "label")), start=2):
         label, where = row["label"], row[key].strip()
         if not label.strip():
             continue

@@ -1,4 +1,4 @@
-"""Which training images are labelled, unlabelled and for validation: a pure function of the labels and the seed."""
+"""The split into labelled, unlabelled and validation images: a pure function of the labels and the seed."""
 
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ class Split:
     unlabelled: np.ndarray
     validation: np.ndarray
 
-    def as_dict(self, rows: np.ndarray | None = None) -> dict[str, object]:
-        """For another tool to use the very same split; `rows` says where each training image stands in its source."""
+    def to_dict(self, rows: np.ndarray | None = None) -> dict[str, object]:
+        """Return the split for JSON; `rows` has the row of each training image in its source."""
         source = np.arange(len(self.labelled) + len(self.unlabelled) + len(self.validation)) if rows is None else rows
         return {
             "labelled": self.labelled.tolist(),
@@ -41,7 +41,7 @@ def split(
     balanced: bool = False,
     validation: bool = False,
 ) -> Split:
-    """Keep `labels` of the known labels (all, by default) and hide the others.
+    """Return a split that keeps `labels` of the known labels (all, by default) and hides the others.
 
     `balanced` draws equally many per class; otherwise the draw is uniform with every class present. The validation set
     is drawn after the labelled one, so that the labelled set is the same with and without it.
@@ -58,7 +58,7 @@ def split(
     for k, name in enumerate(classes):
         if not (labels_of[order] == k).any():
             raise UserError(f"The class {name!r} has no labelled training image; label at least one or leave it out.")
-    arrange = in_turns if balanced else with_every_class
+    arrange = interleave_classes if balanced else include_every_class
     order = arrange(order, labels_of, count)
     labelled, rest = order[:count], order[count:]
     size = min(count, MOST_VALIDATION) if validation else 0
@@ -72,8 +72,8 @@ def split(
     return Split(np.sort(labelled), unlabelled, np.sort(chosen))
 
 
-def in_turns(order: np.ndarray, y: np.ndarray, _: int) -> np.ndarray:
-    """The images in an order that goes round the classes, so that its beginning is as balanced as can be."""
+def interleave_classes(order: np.ndarray, y: np.ndarray, _: int) -> np.ndarray:
+    """Return the images in an order that cycles through the classes, so that every beginning of it is balanced."""
     turn = np.empty(len(order), dtype=np.int64)
     for k in np.unique(y[order]):
         of_class = np.flatnonzero(y[order] == k)
@@ -81,8 +81,8 @@ def in_turns(order: np.ndarray, y: np.ndarray, _: int) -> np.ndarray:
     return order[np.argsort(turn, kind="stable")]
 
 
-def with_every_class(order: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:
-    """The images as ordered, save that a class missing from the first `count` takes the place of a common one."""
+def include_every_class(order: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:
+    """Return the order with each class that the first `count` lack put in place of an image of a common class."""
     order = order.copy()
     for k in np.setdiff1d(y[order], y[order[:count]]) if count else ():
         counts = np.bincount(y[order[:count]])

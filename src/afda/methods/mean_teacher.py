@@ -1,17 +1,26 @@
-"""Mean Teacher (Tarvainen and Valpola, 2017): agree with an average of oneself under another view."""
+"""Mean Teacher (Tarvainen and Valpola, 2017): agree with a moving average of the weights under another view."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 
-from afda import losses, ramps
-from afda.classifier import Output
-from afda.methods import Batch, Method, Nets, Terms
+from afda import losses, schedules
+from afda.methods import Loss, Method, Metric, Step
 
 
 class MeanTeacher(Method):
     """Squared difference to the predictions of a teacher, the moving average of the student's weights."""
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(
+            name="logit_distance",
+            label="logit distance",
+            description="Squared distance of the logits of a two-headed net, weighted.",
+            direction="lower",
+            term=True,
+        ),
+    )
 
     weight: float = Field(100.0, ge=0, description="eta after its ramp; the paper's grid is 1, 5, 10, 50, 100")
     ramp: float = Field(40 / 150, ge=0, le=1, description="share of the training in which eta ramps up")
@@ -21,18 +30,20 @@ class MeanTeacher(Method):
         0.01, ge=0, description="with a two-headed net: weight of the heads' squared distance"
     )
 
-    def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        x, u = batch.view()
-        student = clean if self.on == "all" else clean.rows(slice(len(batch.y), None))
+    def loss(self, step: Step) -> Loss:
+        view, nets = step.batch.weak(), step.nets
         with torch.no_grad():
-            passes = nets.passes if self.on == "all" else nets.of_unlabelled
-            target = passes(x, u, net=nets.teacher).logits
+            if self.on == "all":
+                target = nets.run(view.x, view.u, net=nets.teacher).logits
+            else:
+                target = nets.run_unlabelled(view, net=nets.teacher).logits
+        student = step.clean if self.on == "all" else step.unlabelled
         consistent = student.logits if student.second is None else student.second
-        weight = self.weight * ramps.ramp_up(t, self.ramp)
+        weight = self.weight * schedules.ramp_up(step.t, self.ramp)
         terms = {"consistency": weight * losses.squared_error(target, consistent)}
-        if clean.second is not None:
-            terms["logit_distance"] = self.logit_distance * (clean.logits - clean.second).square().mean()
-        return terms
+        if step.clean.second is not None:
+            terms["logit_distance"] = self.logit_distance * (step.clean.logits - step.clean.second).square().mean()
+        return Loss(terms)
 
     def teacher_decay(self, step: int) -> float | None:
         return min(1 - 1 / (step + 2), self.decay)

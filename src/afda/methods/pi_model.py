@@ -4,9 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from afda import losses, ramps
-from afda.classifier import Output
-from afda.methods import Batch, Method, Nets, Terms
+from afda import losses, schedules
+from afda.methods import Loss, Method, Step
 
 
 class PiModel(Method):
@@ -16,9 +15,9 @@ class PiModel(Method):
     ramp: float = Field(40 / 150, ge=0, le=1, description="share of the training in which eta ramps up")
     gradient: Literal["both", "first"] = Field("both", description="let the gradient flow through both views or one")
 
-    def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        first = clean.logits[len(batch.y) :]
-        second = nets.of_unlabelled(*batch.view()).logits
+    def loss(self, step: Step) -> Loss:
+        second = step.nets.run_unlabelled(step.batch.weak()).logits
         if self.gradient == "first":
             second = second.detach()
-        return {"consistency": self.weight * ramps.ramp_up(t, self.ramp) * losses.squared_error(second, first)}
+        weight = self.weight * schedules.ramp_up(step.t, self.ramp)
+        return Loss({"consistency": weight * losses.squared_error(second, step.unlabelled.logits)})

@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from afda.classifier import Output
-from afda.methods import Batch, Method, Nets, Terms
+from afda.methods import Loss, Method, Step
 
 
 class Supervised(Method):
@@ -11,5 +10,5 @@ class Supervised(Method):
 
     uses_unlabelled: ClassVar[bool] = False
 
-    def terms(self, nets: Nets, batch: Batch, clean: Output, t: float) -> Terms:
-        return {}
+    def loss(self, step: Step) -> Loss:
+        return Loss()

@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, FirstConv, GlobalAverage, Net, he_truncated, scaled
+from afda.nets import BatchNorm, Classifier, Dropout, FirstConv, GlobalAverage, Net, he_truncated, scale_channels
 
 
 class ConvLarge(Net):
@@ -20,7 +20,7 @@ class ConvLarge(Net):
 
         def conv(out: int, kernel: int, padding: int = 0) -> None:
             nonlocal channels
-            out = scaled(out, self.width)
+            out = scale_channels(out, self.width)
             kind = nn.Conv2d if layers else FirstConv
             layers.append(kind(channels, out, kernel, padding=padding, bias=False))
             layers.append(BatchNorm(out, eps=1e-6, momentum=self.momentum))

@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, Net, he_truncated
+from afda.nets import BatchNorm, Classifier, Dropout, Net, he_truncated
 
 
 class MLP(Net):

@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from afda import processes
-from afda.classifier import BatchNorm, Classifier, FalseGradient, FirstConv, GlobalAverage, Net, he_by_fan_out, scaled
+from afda.machine.group import ALONE, Group
+from afda.nets import BatchNorm, Classifier, FalseGradient, FirstConv, GlobalAverage, Net, he_by_fan_out, scale_channels
 
 
 class ShakeShake(Net):
@@ -20,7 +20,7 @@ class ShakeShake(Net):
         channels = 16
         blocks: list[nn.Module] = [FirstConv(shape[0], channels, 3, padding=1, bias=False)]
         for stage, base in enumerate((96, 192, 384)):
-            out = 2 * scaled(base // 2, self.width)  # even: a skip joins two halves
+            out = 2 * scale_channels(base // 2, self.width)  # even: a skip joins two halves
             for block in range(4):
                 blocks.append(Block(channels, out, stride=2 if stage > 0 and block == 0 else 1))
                 channels = out
@@ -29,6 +29,10 @@ class ShakeShake(Net):
 
 
 class Block(FalseGradient):
+    """Two branches, mixed at random in training, and a skip."""
+
+    group: Group = ALONE
+
     def __init__(self, before: int, after: int, *, stride: int) -> None:
         super().__init__()
         self.first = _branch(before, after, stride)
@@ -42,7 +46,7 @@ class Block(FalseGradient):
             self.skip = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.skip(x) + shake(self.first(x), self.second(x), self.training, self.exact)
+        return self.skip(x) + shake(self.first(x), self.second(x), self.training, self.exact, self.group)
 
 
 class ShiftedSkip(nn.Module):
@@ -84,7 +88,7 @@ class Shake(torch.autograd.Function):
         return b * gradient, (1 - b) * gradient, None, None
 
 
-def shake(first: Tensor, second: Tensor, training: bool, exact: bool = False) -> Tensor:
+def shake(first: Tensor, second: Tensor, training: bool, exact: bool = False, group: Group = ALONE) -> Tensor:
     """Mix two branches per image: at random and anew for the backward pass in training, evenly otherwise.
 
     `exact` keeps the forward weights for the backward pass.
@@ -92,6 +96,6 @@ def shake(first: Tensor, second: Tensor, training: bool, exact: bool = False) ->
     if not training:
         return (first + second) / 2
     # Drawn in float32, so that a pass repeated in another precision mixes alike.
-    of_all = torch.rand(2, processes.count() * len(first), 1, 1, 1, device=first.device)
-    a, b = processes.mine(of_all, dim=1).to(first.dtype)
+    weights = torch.rand(2, group.count * len(first), 1, 1, 1, device=first.device)
+    a, b = group.own(weights, dim=1).to(first.dtype)
     return Shake.apply(first, second, a, a if exact else b)

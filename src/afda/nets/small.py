@@ -3,7 +3,7 @@
 from pydantic import Field
 from torch import nn
 
-from afda.classifier import BatchNorm, Classifier, Dropout, FirstConv, GlobalAverage, Net, he_truncated, scaled
+from afda.nets import BatchNorm, Classifier, Dropout, FirstConv, GlobalAverage, Net, he_truncated, scale_channels
 
 
 class Small(Net):
@@ -25,11 +25,11 @@ class Small(Net):
             layers.append(nn.LeakyReLU(0.1, inplace=True))
             channels = out
 
-        conv(scaled(32, self.width), 3)
-        conv(scaled(32, self.width), 3)
+        conv(scale_channels(32, self.width), 3)
+        conv(scale_channels(32, self.width), 3)
         layers += [nn.MaxPool2d(2), Dropout(self.dropout)]
-        conv(scaled(64, self.width), 3)
-        conv(scaled(64, self.width), 3)
+        conv(scale_channels(64, self.width), 3)
+        conv(scale_channels(64, self.width), 3)
         layers.append(Dropout(self.dropout))
         conv(128, 1)
         layers.append(GlobalAverage())

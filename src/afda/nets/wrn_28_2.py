@@ -5,7 +5,7 @@ from itertools import pairwise
 from pydantic import Field
 from torch import Tensor, nn
 
-from afda.classifier import BatchNorm, Classifier, FirstConv, GlobalAverage, Net, he_by_fan_out, scaled
+from afda.nets import BatchNorm, Classifier, FirstConv, GlobalAverage, Net, he_by_fan_out, scale_channels
 
 
 class WRN282(Net):
@@ -15,7 +15,7 @@ class WRN282(Net):
     momentum: float = Field(0.001, gt=0, le=1, description="how fast BatchNorm's running statistics move")
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
-        widths = [scaled(c, self.width) for c in (16, 32, 64, 128)]
+        widths = [scale_channels(c, self.width) for c in (16, 32, 64, 128)]
         blocks: list[nn.Module] = [FirstConv(shape[0], widths[0], 3, padding=1, bias=False)]
         for group, (before, width) in enumerate(pairwise(widths)):
             for unit in range(4):

@@ -1,9 +1,10 @@
-"""A person's own data."""
+"""Recipes for a user's own data."""
 
 from afda.data.images import DataSet
+from afda.data.source import NamedRecipe
 from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, TEACHER, methods, of_all_that_pass, of_data
+from afda.recipes import CONSISTENCY, TEACHER, build_recipe, choose_methods, choose_statistics
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -12,13 +13,13 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
     tiny = min(data.train.shape[1:]) <= 16
     radius = 1.5 if tiny else 2.5
-    return of_data(
+    return build_recipe(
         data,
         labels=labels,
         net={"name": "small", "width": 0.5, "momentum": 0.05}
         if tiny
         else {"name": "conv-large", "width": 0.125, "momentum": 0.05},
-        method=methods(
+        method=choose_methods(
             method,
             vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
             pi_model=CONSISTENCY,
@@ -29,7 +30,7 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
-        statistics=of_all_that_pass(method, align),
+        statistics=choose_statistics(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
@@ -39,12 +40,12 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
     if len(data.train.shape) != 1:
         raise UserError(f"{data.name} has images, not vectors; use the recipe own-images.")
     (size,) = data.train.shape
-    return of_data(
+    return build_recipe(
         data,
         labels=labels,
         net={"name": "mlp", "momentum": 0.05},
         # Inputs have unit variance, so their norm grows as the root of their number; so does a fair perturbation.
-        method=methods(
+        method=choose_methods(
             method,
             vat={"radius": 0.25 * size**0.5, "xi": 1e-2, "on": "unlabelled"},
             pi_model=CONSISTENCY,
@@ -54,11 +55,9 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         steps=500,
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
-        statistics=of_all_that_pass(method, align),
+        statistics=choose_statistics(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
 
-RECIPES = (images, vectors)
-DEFAULT_METHODS: dict[str, str] = {}
-CPU: dict[str, tuple[str, ...]] = {}
+RECIPES = (NamedRecipe(images), NamedRecipe(vectors))

@@ -1,1 +1,1 @@
-"""What is written about runs: tables, figures and pages."""
+"""The HTML report about finished runs: its content, and how the page is drawn."""

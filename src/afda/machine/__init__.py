@@ -1,0 +1,1 @@
+"""The machine: device, precision, files, several processes, and clusters."""

@@ -1,0 +1,45 @@
+"""Alarms: what goes wrong in a training without stopping it, seen in the lines of its log."""
+
+from afda.recipe import Recipe
+from afda.runs.log import LogLine
+
+PATIENCE = 20
+"""Lines in a row that must agree: a fifth of a training of a hundred updates or more."""
+ALWAYS_RIGHT = 0.99
+"""A discriminator's accuracy from which on the features have nothing to learn from it."""
+ONE_ANSWER = 1e-4
+"""How near to 0.5 the balanced accuracy stays if the discriminator gives all images the same answer. One that is merely
+at chance is right a little more or less often, line by line."""
+
+
+def find_alarm(log: list[LogLine], recipe: Recipe) -> str | None:
+    """Return what the last lines of a log say is wrong, if no earlier line has said so."""
+    earlier = {line.warning for line in log}
+    return next((words for words in list_alarms(log[-PATIENCE:], recipe) if words not in earlier), None)
+
+
+def list_alarms(lines: list[LogLine], recipe: Recipe) -> list[str]:
+    """Return all that these lines say is wrong."""
+    if len(lines) < PATIENCE:
+        return []
+    words = []
+    accuracies = [value for line in lines if (value := line.values.get("discriminator_accuracy")) is not None]
+    if recipe.align is not None and len(accuracies) == PATIENCE:
+        weight = recipe.align.weight
+        if min(accuracies) >= ALWAYS_RIGHT:
+            words.append(
+                "The discriminator has collapsed: it tells labelled from unlabelled features without fail, so the "
+                f"features learn little from it; try a heavier alignment (--set align.weight={2 * weight or 1:g})."
+            )
+        if max(abs(accuracy - 0.5) for accuracy in accuracies) <= ONE_ANSWER:
+            words.append(
+                "The discriminator has collapsed: it gives all features the same answer, so they learn nothing from "
+                f"it; try a lighter alignment (--set align.weight={weight / 2:g}) or a lower learning rate."
+            )
+    commonest = [value for line in lines if (value := line.values.get("commonest")) is not None]
+    if commonest and min(commonest) == 1:
+        words.append(
+            "The predictions are constant: all images are assigned to the same class; try a lower learning rate, "
+            "--method supervised --align none to see whether the labels can be learnt, or more labels."
+        )
+    return words

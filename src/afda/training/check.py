@@ -1,0 +1,328 @@
+"""Inspect a data set before training: what it contains, what is wrong with it, and how long training will take."""
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from afda.data import load
+from afda.data.cache import read_headers
+from afda.data.decode import Header
+from afda.data.files import TABLES, list_files
+from afda.data.images import DataSet, Images
+from afda.errors import UserError
+from afda.machine.runtime import Runtime, select_runtime
+from afda.recipe import Recipe
+from afda.recipes import choose_default_recipe
+from afda.registry import Value
+from afda.training.baseline import make_baseline, should_train_baseline
+from afda.training.budget import measure_step_seconds, start_trial
+from afda.training.request import make_recipe
+
+FEW_LABELS = 5
+"""A class with fewer labels is reported."""
+IMBALANCE = 10
+"""A ratio of label counts above this is reported."""
+NOT_CLASSES = ("no_label", "no label", "nolabel", "none", "unknown", "unsorted", "misc", "unlabeled images", "all")
+MOST_NAMED = 5
+"""Examples given in a sentence; all of them are in the JSON."""
+
+
+class FileProblem(Value):
+    """A file that is not used."""
+
+    path: str
+    reason: str
+
+
+class ImageSizes(Value):
+    """The sides of the image files, in pixels."""
+
+    shortest_side: int
+    longest_side: int
+    median_shorter_side: float
+
+
+class FileCheck(Value):
+    """The image files of a folder or table, whether or not one can train on them."""
+
+    files: int
+    modes: dict[str, int]
+    unreadable: tuple[FileProblem, ...]
+    empty_classes: tuple[str, ...]
+    sizes: ImageSizes | None = None
+
+
+class ImageCounts(Value):
+    """How many images there are of each kind."""
+
+    labelled: int
+    unlabelled: int
+    validation: int
+    test: int
+
+
+class ClassCounts(Value):
+    """How many images of each class there are, by kind."""
+
+    labelled: dict[str, int]
+    validation: dict[str, int]
+    test: dict[str, int]
+
+
+class TimeEstimate(Value):
+    """The time that training takes on this machine, measured."""
+
+    net: str
+    steps: int
+    seconds_per_1000_steps: float
+    seconds_per_1000_steps_supervised: float
+    """Of the baseline; 0 if there is none."""
+    minutes: float
+
+
+Duplicates = dict[str, list[list[str]]]
+"""Names of identical images in groups, by where they occur; `contradicting` groups have different labels."""
+
+
+class DataCheck(Value):
+    """What was found in a data set that could be loaded."""
+
+    name: str
+    shape: tuple[int, ...]
+    images: ImageCounts
+    classes: ClassCounts
+    notes: tuple[str, ...]
+    skipped: tuple[FileProblem, ...]
+    duplicates: Duplicates
+    warnings: tuple[str, ...]
+    expected: TimeEstimate | None
+    """None if one cannot train on the data."""
+
+
+class CheckResult(Value):
+    """The findings of `afda check`."""
+
+    data: DataCheck | None
+    """None if the data could not be loaded."""
+    files: FileCheck | None
+    """None for data that are not a folder or table of files."""
+    problem: str | None
+    """Why one cannot train on these data, if so."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the findings as plain values."""
+        files = None if self.files is None else to_plain(self.files)
+        if files is not None and files["sizes"] is None:
+            del files["sizes"]
+        if self.data is None:
+            return {"files": files, "problem": self.problem}
+        found = to_plain(self.data)
+        first = {key: found.pop(key) for key in ("name", "shape", "images", "classes", "notes", "skipped")}
+        return {**first, "files": files, **found, "problem": self.problem}
+
+
+def to_plain(value: Value) -> dict[str, Any]:
+    """Return the fields as lists, dictionaries and scalars; names of files need not be valid UTF-8."""
+
+    def convert(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: convert(inner) for key, inner in part.items()}
+        return [convert(inner) for inner in part] if isinstance(part, list | tuple) else part
+
+    return {key: convert(part) for key, part in value.model_dump().items()}
+
+
+def check_data(
+    data: str,
+    *,
+    labels: int | None = None,
+    method: str | None = None,
+    align: str | None = None,
+    size: int | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    threads: int | None = None,
+    on_decode: Callable[[int, int], None] | None = None,
+) -> CheckResult:
+    """Inspect data as `train` would use them, and measure how long training will take.
+
+    `on_decode` is called with the number of decoded files and of all files. Raises UserError for what is neither a data
+    set nor a folder or table of files.
+    """
+    files = check_files(data)
+    try:
+        loaded = load(data, side=size, progress=on_decode)
+    except UserError as error:
+        if files is None:
+            raise
+        return CheckResult(data=None, files=files, problem=str(error))
+    runtime = select_runtime(device, precision, threads)
+    recipe = make_recipe(choose_default_recipe(loaded, runtime.device.type), loaded, method, align, labels)
+    problem = find_problem(recipe, loaded)
+    duplicates = find_duplicates(loaded)
+    known = int((loaded.train.y >= 0).sum())
+    found = DataCheck(
+        name=loaded.name,
+        shape=loaded.train.shape,
+        images=ImageCounts(
+            labelled=known,
+            unlabelled=len(loaded.train) - known,
+            validation=0 if loaded.val is None else len(loaded.val),
+            test=0 if loaded.test is None else len(loaded.test),
+        ),
+        classes=ClassCounts(
+            labelled=count_classes(loaded, loaded.train),
+            validation=count_classes(loaded, loaded.val),
+            test=count_classes(loaded, loaded.test),
+        ),
+        notes=loaded.notes,
+        skipped=tuple(FileProblem(path=path, reason=reason) for path, reason in loaded.skipped),
+        duplicates=duplicates,
+        warnings=tuple(list_warnings(loaded, duplicates, files.empty_classes if files is not None else ())),
+        expected=None if problem else estimate_time(recipe, loaded, runtime),
+    )
+    return CheckResult(data=found, files=files, problem=problem)
+
+
+def check_files(name: str) -> FileCheck | None:
+    """Inspect the image files of a folder or table; None for other data."""
+    path = Path(os.path.expanduser(name))
+    if not os.path.exists(path) or not (path.is_dir() or path.suffix.lower() in TABLES):
+        return None
+    files = list_files(path)
+    known = read_headers(files.root, [entry.path for entry in files.entries])
+    good = [header for header in known.values() if isinstance(header, Header)]
+    unreadable = [*files.refused, *((p, reason) for p, reason in known.items() if isinstance(reason, str))]
+    sides = [sorted((header.width, header.height)) for header in good]
+    sizes = None
+    if sides:
+        sizes = ImageSizes(
+            shortest_side=min(short for short, _ in sides),
+            longest_side=max(long for _, long in sides),
+            median_shorter_side=median(short for short, _ in sides),
+        )
+    return FileCheck(
+        files=len(files.entries),
+        modes=dict(Counter(header.mode for header in good).most_common()),
+        unreadable=tuple(FileProblem(path=p, reason=reason) for p, reason in unreadable),
+        empty_classes=tuple(files.empty_classes),
+        sizes=sizes,
+    )
+
+
+def count_classes(data: DataSet, part: Images | None) -> dict[str, int]:
+    """Return the number of images of each class."""
+    numbers = Counter([] if part is None else part.y.tolist())
+    return {name: numbers[k] for k, name in enumerate(data.classes)}
+
+
+def find_duplicates(data: DataSet) -> Duplicates:
+    """Return groups of images that are the same to the net, by the kinds in which they occur."""
+    places: dict[bytes, list[tuple[str, int, str]]] = defaultdict(list)
+    for part, images in (("train", data.train), ("validation", data.val), ("test", data.test)):
+        if images is None:
+            continue
+        for i, y in enumerate(images.y.tolist()):
+            kind = part if part != "train" else "labelled" if y >= 0 else "unlabelled"
+            name = images.name(i) if images.paths is not None else f"{part} {images.name(i)}"
+            places[hashlib.sha256(images.x[i].numpy().tobytes()).digest()].append((kind, y, name))
+    found: Duplicates = defaultdict(list)
+    for same in places.values():
+        if len(same) > 1:
+            kinds = sorted({kind for kind, _, _ in same})
+            names = [name for _, _, name in same]
+            found[" and ".join(kinds) if len(kinds) > 1 else f"within {kinds[0]}"].append(names)
+            if len({y for _, y, _ in same if y >= 0}) > 1:
+                found["contradicting"].append(names)
+    return dict(found)
+
+
+def find_similar_names(classes: tuple[str, ...]) -> list[list[str]]:
+    """Return names of classes that differ in case or blanks only, such as `Cat` and `cat `."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        groups[" ".join(name.casefold().split())].append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def list_warnings(data: DataSet, duplicates: Duplicates, empty_classes: tuple[str, ...]) -> list[str]:
+    """Return what is wrong, one sentence each, the worst first."""
+    found = [describe_duplicates(kind, groups) for kind, groups in sort_duplicates(duplicates)]
+    for names in find_similar_names(data.classes):
+        found.append(f"the classes {' and '.join(map(repr, names))} have similar names; is one of them a typing error?")
+    for name in data.classes:
+        if name.casefold().strip(" _-") in NOT_CLASSES:
+            found.append(f"{name!r} is taken for a class; rename its folder to 'unlabeled' if it holds no class.")
+    if empty_classes:
+        found.append(f"folders without images are not classes: {join_names(empty_classes)}.")
+    counts = Counter(data.train.y[data.train.y >= 0].tolist())
+    few = [data.classes[k] for k, n in sorted(counts.items()) if n < FEW_LABELS]
+    if few:
+        subject = f"{len(few)} class has" if len(few) == 1 else f"{len(few)} classes have"
+        found.append(f"{subject} fewer than {FEW_LABELS} labels ({join_names(few)}); label more images of them first.")
+    most, least = max(counts, key=lambda k: counts[k]), min(counts, key=lambda k: counts[k])
+    if counts[most] > IMBALANCE * counts[least]:
+        found.append(
+            f"{data.classes[most]!r} has {counts[most] / counts[least]:.0f} times as many labels as "
+            f"{data.classes[least]!r}; compare the errors per class, not only the overall error."
+        )
+    return found
+
+
+def sort_duplicates(duplicates: Duplicates) -> list[tuple[str, list[list[str]]]]:
+    """Return the groups of duplicates, those with test images first."""
+    return sorted(duplicates.items(), key=lambda item: ("test" not in item[0], item[0]))
+
+
+def describe_duplicates(kind: str, groups: list[list[str]]) -> str:
+    """Return a sentence about duplicates of one kind, such as `test and unlabelled`."""
+    count, example = len(groups), " = ".join(groups[0][:3])
+    plural = "" if count == 1 else "s"
+    occur = f"occur{'s' if count == 1 else ''}"
+    kinds = kind.split(" and ")
+    if kind == "contradicting":
+        return f"{count} image{plural} {occur} more than once with different labels, such as {example}."
+    if "test" in kinds and len(kinds) > 1 and kinds != ["test", "validation"]:
+        others = " and the ".join(other for other in kinds if other != "test")
+        training = f"{others} images" if "validation" in kinds else f"{others} training images"
+        return f"{count} test image{plural} also {occur} among the {training}, so the test error is optimistic."
+    if len(kinds) > 1:
+        return f"{count} image{plural} {occur} among the {' and the '.join(kinds)} images, such as {example}."
+    kind = kind.removeprefix("within ")
+    return f"{count} image{plural} {occur} more than once among the {kind} images, such as {example}."
+
+
+def join_names(names: list[str] | tuple[str, ...]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(map(repr, names[:MOST_NAMED])) + more
+
+
+def estimate_time(recipe: Recipe, data: DataSet, runtime: Runtime) -> TimeEstimate:
+    """Measure how long training takes on this machine."""
+    training = start_trial(recipe, data, runtime)
+    per_step, of_baseline = measure_step_seconds(training), 0.0
+    if should_train_baseline(recipe, data):  # in the same precision
+        of_baseline = measure_step_seconds(start_trial(make_baseline(recipe), data, training.runtime))
+    return TimeEstimate(
+        net=recipe.net.name(),
+        steps=recipe.steps,
+        seconds_per_1000_steps=round(1000 * per_step, 1),
+        seconds_per_1000_steps_supervised=round(1000 * of_baseline, 1),
+        minutes=round(recipe.steps * (per_step + of_baseline) / 60, 1),
+    )
+
+
+def find_problem(recipe: Recipe, data: DataSet) -> str | None:
+    """Return why one cannot train on these data, if so."""
+    try:
+        split = recipe.split_of(data)
+    except UserError as error:
+        return str(error)
+    if len(split.unlabelled) or not recipe.uses_unlabelled:
+        return None
+    return "There are no unlabelled images to learn from; add some, or train with --method supervised --align none."

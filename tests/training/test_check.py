@@ -1,0 +1,65 @@
+"""Inspecting data before training."""
+
+import numpy as np
+import pytest
+
+from afda.errors import UserError
+from afda.training.check import check_data, describe_duplicates
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "words"),
+    [
+        (
+            "test and unlabelled",
+            2,
+            "2 test images also occur among the unlabelled training images, so the test error is optimistic.",
+        ),
+        (
+            "labelled and test",
+            1,
+            "1 test image also occurs among the labelled training images, so the test error is optimistic.",
+        ),
+        (
+            "labelled and test and unlabelled",
+            2,
+            "2 test images also occur among the labelled and the unlabelled training images, so the test error is "
+            "optimistic.",
+        ),
+        ("test and validation", 2, "2 images occur among the test and the validation images, such as a = b."),
+        ("within labelled", 1, "1 image occurs more than once among the labelled images, such as a = b."),
+        ("contradicting", 3, "3 images occur more than once with different labels, such as a = b."),
+    ],
+)
+def test_duplicates_in_words(kind, count, words):
+    assert describe_duplicates(kind, [["a", "b"]] * count) == words
+
+
+def test_findings_in_arrays(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    y = np.array([0] * 40 + [1] * 3 + [-1] * 17)
+    x[41] = x[0]  # with another label
+    np.savez(tmp_path / "mine.npz", x=x, y=y, x_test=x[50:52], y_test=[0, 1])
+    result = check_data(str(tmp_path / "mine.npz"), threads=1)
+    assert (result.problem, result.files) == (None, None)
+    assert result.data.images.model_dump() == {"labelled": 43, "unlabelled": 17, "validation": 0, "test": 2}
+    assert result.data.warnings == (
+        "2 test images also occur among the unlabelled training images, so the test error is optimistic.",
+        "1 image occurs more than once with different labels, such as train image 0 = train image 41.",
+        "1 image occurs more than once among the labelled images, such as train image 0 = train image 41.",
+        "1 class has fewer than 5 labels ('1'); label more images of them first.",
+        "'0' has 13 times as many labels as '1'; compare the errors per class, not only the overall error.",
+    )
+    assert result.data.expected.seconds_per_1000_steps_supervised > 0
+    keys = "name shape images classes notes skipped files duplicates warnings expected problem"
+    assert list(result.to_json()) == keys.split()
+
+
+def test_data_that_cannot_be_trained_on(tmp_path):
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    result = check_data(str(tmp_path / "images"))
+    assert result.data is None
+    assert list(result.to_json()) == ["files", "problem"]
+    assert "sizes" not in result.to_json()["files"]
+    with pytest.raises(UserError, match="no file or folder"):
+        check_data(str(tmp_path / "absent.npz"))
