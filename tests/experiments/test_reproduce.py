@@ -73,7 +73,7 @@ def test_the_bound_figure_is_killed_and_continued(tmp_path):
 
 def test_a_sweep_that_is_stopped_leaves_the_table_so_far(tmp_path):
     """Ctrl-C when the first run is done and the second has begun."""
-    only, changed = "method=supervised,labels=20", ["steps=300", *QUICK[1:]]
+    only, changed = "method=supervised,labels=20", ["steps=2000", *QUICK[1:]]
     folder = tmp_path / ",".join(sorted(changed))
     first, second = (cell.run(folder, "cpu", 0) for cell in select_cells("table-5", only, on_digits=True))
     command = ["reproduce", "table-5", "--on-digits", "--only", only, "--seeds", "1", "--jobs", "1", "--out", tmp_path]
