@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, mo
 
 from afda.align import Align
 from afda.data.images import DataSet, Preparation
+from afda.data.shares import Estimator
 from afda.data.split import Split, split
 from afda.errors import UserError, describe, unknown
 from afda.machine.strict_json import parse_json
@@ -51,6 +52,11 @@ class Recipe(Value):
     order: Literal["rotated", "literal"] = Field(
         "rotated", description="d's update before that of f and g, on the same pass; or after it, on a pass of its own"
     )
+    shares_by: Estimator = Field(
+        "mean",
+        description="how class shares of the unlabelled images are estimated, where they are used: mean prediction, "
+        "expectation maximisation, black-box shift estimation",
+    )
     supervised_mean: Literal["labelled", "batch"] = Field(
         "labelled",
         description="divide the cross-entropy by the labelled images of an update, or by both kinds, "
@@ -84,6 +90,11 @@ class Recipe(Value):
     @property
     def uses_unlabelled(self) -> bool:
         return self.align is not None or any(m.uses_unlabelled for m in self.method)
+
+    @property
+    def uses_shares(self) -> bool:
+        """Whether class shares of the unlabelled images are estimated."""
+        return any(part.uses_shares for part in self.objectives)
 
     @property
     def images_per_step(self) -> int:

@@ -1,11 +1,12 @@
 """Ways of aligning the features of labelled and unlabelled images, one file each; a new file is a new alignment."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
+from torch import Tensor
 
 from afda import schedules
-from afda.methods import Metric, Objective
+from afda.methods import Metric, Objective, Step
 from afda.schedules import Rates
 
 DISCRIMINATOR_ACCURACY = Metric(
@@ -25,6 +26,19 @@ class Align(Objective):
 
     weight: float = Field(1.0, ge=0, description="the weight that mu rises to")
     gamma: float = Field(10.0, gt=0, description="how fast mu rises: weight * tanh(gamma t / 2)")
+    shares: Literal["ignored", "matched"] = Field(
+        "ignored",
+        description="matched: labelled images weigh as much as their class is estimated to have among the unlabelled "
+        "ones; otherwise alignment pulls the unlabelled features towards the labelled class shares",
+    )
+
+    @property
+    def uses_shares(self) -> bool:
+        return self.shares == "matched"
+
+    def weigh_labelled(self, step: Step) -> Tensor | None:
+        """Return the weight of each labelled row, or None if all weigh the same."""
+        return step.shares.weigh(step.batch.y) if self.shares == "matched" and step.shares is not None else None
 
     def mu(self, t: float) -> float:
         """Return mu at progress t in [0, 1]."""

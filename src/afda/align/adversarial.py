@@ -31,11 +31,17 @@ class Adversarial(WithDiscriminator):
 
     def compete(self, step: Step) -> None:
         rates = step.rates.rescale(self.learning_rate)
-        step.owned.step(step.clean.features, len(step.batch.y), learning_rate=rates.learning_rate, beta1=rates.beta1)
+        step.owned.step(
+            step.clean.features,
+            len(step.batch.y),
+            learning_rate=rates.learning_rate,
+            beta1=rates.beta1,
+            weights=self.weigh_labelled(step),
+        )
 
     def loss(self, step: Step) -> Loss:
         mu = self.weight * schedules.rise_mu(step.t, self.gamma)
-        term = step.owned(step.clean.features, len(step.batch.y), mu)
+        term = step.owned(step.clean.features, len(step.batch.y), mu, self.weigh_labelled(step))
         return Loss({"alignment": term}, {"discriminator_accuracy": step.owned.accuracy, "mu": mu})
 
 
@@ -64,8 +70,9 @@ class AdversarialAlignment(nn.Module):
         *,
         learning_rate: float | None = None,
         beta1: float | None = None,
+        weights: Tensor | None = None,
     ) -> None:
-        """Update d by gradient ascent on L_Adv. Its loss is never scaled by mu."""
+        """Update d by gradient ascent on L_Adv. Its loss is never scaled by mu; `weights` are of the labelled rows."""
         group = self.optimizer.param_groups[0]
         if learning_rate is not None:
             group["lr"] = learning_rate
@@ -75,7 +82,7 @@ class AdversarialAlignment(nn.Module):
             scores = self.score(features.detach())
             self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
             self.optimizer.zero_grad()
-            (-losses.adversarial(scores, labelled)).backward()
+            (-losses.adversarial(scores, labelled, weights)).backward()
         self.optimizer.step()
 
     def score(self, features: Tensor) -> Tensor:
@@ -84,7 +91,9 @@ class AdversarialAlignment(nn.Module):
             scores: Tensor = self.d(features).squeeze(1)
         return scores
 
-    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
+    def forward(
+        self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0, weights: Tensor | None = None
+    ) -> Tensor:
         """Return mu times f's loss against the current d; no gradient is computed for d."""
         if self.settings.form == "unlabelled-only":
             of_labelled, of_unlabelled = losses.split_rows(features, labelled)
@@ -93,7 +102,7 @@ class AdversarialAlignment(nn.Module):
         scores = self.score(features)
         self.d.requires_grad_(True)
         loss = losses.inverted_adversarial if self.settings.form == "inverted" else losses.adversarial
-        return mu * loss(scores, labelled)
+        return mu * loss(scores, labelled, weights)
 
 
 def build_discriminator(features: int, hidden: int) -> nn.Sequential:

@@ -21,10 +21,14 @@ class MMD(Align):
 
     def loss(self, step: Step) -> Loss:
         mu = self.mu(step.t)
-        return Loss({"alignment": mu * self.compute_mmd2(step.clean.features, len(step.batch.y))}, {"mu": mu})
+        distance = self.compute_mmd2(step.clean.features, len(step.batch.y), self.weigh_labelled(step))
+        return Loss({"alignment": mu * distance}, {"mu": mu})
 
-    def compute_mmd2(self, features: Tensor, labelled: losses.Labelled) -> Tensor:
-        """Return MMD^2 between labelled and unlabelled rows, averaged over the kernels; 0 if there is no estimate."""
+    def compute_mmd2(self, features: Tensor, labelled: losses.Labelled, weights: Tensor | None = None) -> Tensor:
+        """Return MMD^2 between labelled and unlabelled rows, averaged over the kernels; 0 if there is no estimate.
+
+        `weights` are those of the labelled rows.
+        """
         # Distances are differences of nearly equal numbers: full precision.
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(torch.promote_types(features.dtype, torch.float32))
@@ -37,5 +41,9 @@ class MMD(Align):
             distances = (norms[:, None] + norms - 2 * x @ x.T) / median_bandwidth(p, q)
             kernel = torch.stack([(-distances / factor).exp() for factor in self.bandwidths]).mean(dim=0).double()
             of_p, of_q, between = kernel[:n, :n], kernel[n:, n:], kernel[:n, n:]
-            within = (of_p.sum() - of_p.trace()) / (n * (n - 1)) + (of_q.sum() - of_q.trace()) / (m * (m - 1))
-        return within - 2 * between.mean()
+            within_q = (of_q.sum() - of_q.trace()) / (m * (m - 1))
+            if weights is None:
+                return (of_p.sum() - of_p.trace()) / (n * (n - 1)) + within_q - 2 * between.mean()
+            shares = weights.double() / weights.sum()
+            pairs = (shares[:, None] * shares).fill_diagonal_(0)
+            return (pairs * of_p).sum() / pairs.sum() + within_q - 2 * shares @ between.mean(dim=1)

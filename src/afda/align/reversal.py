@@ -19,7 +19,7 @@ class Reversal(WithDiscriminator):
 
     def loss(self, step: Step) -> Loss:
         mu = self.mu(step.t)
-        term = step.owned(step.clean.features, len(step.batch.y), mu)
+        term = step.owned(step.clean.features, len(step.batch.y), mu, self.weigh_labelled(step))
         return Loss({"alignment": term}, {"discriminator_accuracy": step.owned.accuracy, "mu": mu})
 
 
@@ -31,11 +31,13 @@ class ReversalAlignment(nn.Module):
         self.d = build_discriminator(features, hidden)
         self.accuracy: Tensor | None = None
 
-    def forward(self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0) -> Tensor:
+    def forward(
+        self, features: Tensor, labelled: losses.Labelled, mu: float = 1.0, weights: Tensor | None = None
+    ) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
             scores = self.d(Reverse.apply(features, mu)).squeeze(1)
         self.accuracy = losses.balanced_accuracy(scores.detach(), labelled)
-        return -losses.adversarial(scores, labelled)
+        return -losses.adversarial(scores, labelled, weights)
 
 
 class Reverse(torch.autograd.Function):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from afda.data.batch import Batch, View
+from afda.data.shares import ClassShares
 from afda.nets import Networks, Output
 from afda.registry import Metric, Plugin
 from afda.schedules import Rates
@@ -48,6 +49,8 @@ class Step:
     """What `build` returned."""
     averaged: Any = None
     """The moving average of what `build` returned, if `averages_owned`."""
+    shares: ClassShares | None = None
+    """Class shares of the labelled and, estimated, of the unlabelled images, if something `uses_shares`."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ class Objective(Plugin):
     """Whether a moving average of what it owns is kept along with the teacher."""
     gains_little_from_bfloat16: ClassVar[bool] = False
     """Whether a step on a CPU is hardly faster in it, so that `--precision auto` stays with float32."""
+
+    @property
+    def uses_shares(self) -> bool:
+        """Whether its loss needs the class shares of the unlabelled images."""
+        return False
 
     def build(self, context: Context) -> nn.Module | None:
         """Return what it owns: networks, and memories or queues as buffers.

@@ -1,21 +1,33 @@
-"""Entropy minimisation (Grandvalet and Bengio, 2005): predictions for unlabelled images should be confident."""
+"""Entropy minimisation (Grandvalet and Bengio, 2005), and information maximisation (Krause et al., 2010)."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from afda import losses
 from afda.methods import Loss, Method, Metric, Step
 
 
 class Entropy(Method):
-    """The entropy of the predictions for unlabelled images; combine it with others, as in vat+entropy."""
+    """The entropy of the predictions for unlabelled images, as in vat+entropy; with a prior, also that of their mean.
+
+    Entropy alone is least where all images are assigned to few classes; a prior for the mean prediction prevents that.
+    """
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(
             name="entropy",
             label="entropy",
             description="Mean entropy of the predictions for unlabelled images, weighted.",
+            direction="lower",
+            term=True,
+        ),
+        Metric(
+            name="balance",
+            label="balance",
+            description="Divergence of the mean prediction for unlabelled images from the prior, weighted.",
             direction="lower",
             term=True,
         ),
@@ -28,8 +40,30 @@ class Entropy(Method):
     )
 
     weight: float = Field(1.0, ge=0, description="weight of the entropy term")
+    prior: Literal["none", "uniform", "labelled", "estimated"] = Field(
+        "none",
+        description="class shares that the mean prediction is kept near: none, as in the paper; equal ones; those of "
+        "the labels; those estimated for the unlabelled images (shares_by)",
+    )
+    balance: float = Field(1.0, ge=0, description="weight of the mean prediction's divergence from the prior")
+
+    @property
+    def uses_shares(self) -> bool:
+        return self.prior != "none"
 
     def loss(self, step: Step) -> Loss:
         logits = step.unlabelled.logits
         confidence = logits.detach().softmax(dim=1).amax(dim=1).mean()
-        return Loss({"entropy": self.weight * losses.entropy(logits)}, {"confidence": confidence})
+        terms = {"entropy": self.weight * losses.entropy(logits)}
+        if self.prior != "none" and step.shares is not None:
+            prior = self.choose_prior(step.shares.labelled, step.shares.estimate)
+            mean_prediction = step.shares.mean.clamp_min(1e-8)
+            terms["balance"] = self.balance * losses.information(logits, mean_prediction, prior)
+        return Loss(terms, {"confidence": confidence})
+
+    def choose_prior(self, labelled: Tensor, estimate: Tensor) -> Tensor:
+        """Return the prior; no share in it is less than a hundredth of a uniform one."""
+        if self.prior == "uniform":
+            return torch.full_like(labelled, 1 / len(labelled))
+        shares = (labelled if self.prior == "labelled" else estimate).clamp_min(0.01 / len(labelled))
+        return shares / shares.sum()

@@ -22,10 +22,11 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         method=choose_methods(
             method,
             vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
+            entropy={"prior": "uniform"},
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
-        align=align,
+        align=match_shares(align),
         steps=1500 if tiny else 4000,
         # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
         labelled_batch=min(64, max(16, len(data.classes))),
@@ -33,6 +34,13 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
+
+
+def match_shares(align: str, **of_adversarial: int) -> str | dict[str, object]:
+    """Return the alignment with labelled images weighted by class, and these fields if it is the adversarial one."""
+    if align == "none":
+        return align
+    return {"name": align, "shares": "matched", **(of_adversarial if align == "adversarial" else {})}
 
 
 def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -48,10 +56,11 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         method=choose_methods(
             method,
             vat={"radius": 0.25 * size**0.5, "xi": 1e-2, "on": "unlabelled"},
+            entropy={"prior": "uniform"},
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
-        align=align if align != "adversarial" else {"name": align, "hidden": 256},
+        align=match_shares(align, hidden=256),
         steps=500,
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
@@ -60,4 +69,27 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
     )
 
 
-RECIPES = (NamedRecipe(images), NamedRecipe(vectors))
+def linear(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
+    """A linear classifier on the inputs themselves; supervised, it is logistic regression with scikit-learn's penalty."""
+    count = labels or max(int((data.train.y >= 0).sum()), 1)
+    return build_recipe(
+        data,
+        preparation={"normalise": "standard", "shift": 0},
+        labels=labels,
+        net="linear",
+        method=choose_methods(method),
+        align=align,
+        steps=400,
+        labelled_batch=64,
+        unlabelled_batch=64,
+        statistics=choose_statistics(method, align),
+        optimisation={
+            "learning_rate": 0.03,
+            "tail": 0.75,
+            "weight_decay": 1 / count,
+            "weight_decay_on": "kernels",
+        },
+    )
+
+
+RECIPES = (NamedRecipe(images), NamedRecipe(vectors), NamedRecipe(linear))

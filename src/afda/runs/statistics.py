@@ -1,5 +1,7 @@
 """Statistics of classification errors: confidence intervals, a paired test and calibration."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +55,21 @@ def mcnemar_test(only_first: int, only_second: int) -> float:
     from scipy.stats import binomtest
 
     return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
+
+
+def corrected_t_test(differences: Sequence[float], ratio: float) -> float:
+    """Return the two-sided p-value of the mean of cross-validated differences, one per fold (Nadeau and Bengio, 2003).
+
+    `ratio` is the size of a fold by that of the rest. Trainings share most of their images, so the variance of the mean
+    is larger than that of independent ones. With fewer than two folds, or no difference at all, the value is 1.
+    """
+    values = np.asarray(differences, dtype=float)
+    if len(values) < 2 or not values.any():
+        return 1.0
+    from scipy.stats import t
+
+    error = values.std(ddof=1) * math.sqrt(1 / len(values) + ratio)
+    return 0.0 if error == 0 else float(2 * t.sf(abs(values.mean()) / error, len(values) - 1))
 
 
 def measure_calibration(confidence: np.ndarray, correct: np.ndarray) -> Calibration:

@@ -37,6 +37,9 @@ def run_updates(training: Training) -> Iterator[int]:
                 track_unlabelled=recipe.statistics != "labelled",
             )
 
+            if training.shares is not None:
+                training.shares.update(clean.detach().logits, batch.y)
+
             # max over d
             if recipe.order == "rotated":
                 compete(training, batch, clean, number, rates)
@@ -85,6 +88,7 @@ def make_step(training: Training, name: str, batch: Batch, clean: Output, number
         rates=rates,
         owned=training.owned.get(name),
         averaged=training.averaged.get(name),
+        shares=training.shares,
     )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from afda.data.batch import BatchSource
 from afda.data.images import DataSet
 from afda.data.normalise import fit_normaliser
+from afda.data.shares import ClassShares
 from afda.data.split import Split
 from afda.errors import UserError, describe
 from afda.machine.group import ALONE, Group
@@ -40,6 +41,8 @@ class Training:
     averaged: dict[str, nn.Module]
     """Moving averages of what they own, where they ask for it."""
     optimizer: torch.optim.Optimizer
+    shares: ClassShares | None = None
+    """Class shares of labelled and unlabelled images, where a method or alignment uses them."""
     group: Group = ALONE
     step: int = 0
     seconds: float = 0.0
@@ -101,7 +104,7 @@ class Training:
     def save_state(self) -> dict[str, Any]:
         """Return all that a checkpoint needs."""
         modules: dict[str, nn.Module | None] = {"student": self.nets.student, "teacher": self.nets.teacher}
-        modules["normaliser"] = self.normaliser
+        modules |= {"normaliser": self.normaliser, "shares": self.shares}
         modules |= {f"owned.{name}": module for name, module in self.owned.items()}
         modules |= {f"averaged.{name}": module for name, module in self.averaged.items()}
         optimizers = {"": self.optimizer} | {
@@ -129,6 +132,8 @@ class Training:
         self.nets.student.load_state_dict(modules["student"])
         if self.nets.teacher is not None:
             self.nets.teacher.load_state_dict(modules["teacher"])
+        if self.shares is not None:
+            self.shares.load_state_dict(modules["shares"])
         for name, module in self.owned.items():
             module.load_state_dict(modules[f"owned.{name}"])
             if (optimizer := find_optimizer(module)) is not None:
@@ -172,6 +177,11 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime, group: Group = ALONE)
     owned = {part.name(): part.build(context) for part in (*objectives[len(recipe.method) :], *recipe.method)}
     present = {name: module for name, module in owned.items() if module is not None}
     runtime = runtime.choose_precision(student, any(part.gains_little_from_bfloat16 for part in recipe.method))
+    shares = None
+    if recipe.uses_shares:
+        y = data.train.y[torch.from_numpy(split.labelled)]
+        shares = ClassShares.of(y, len(data.classes), recipe.shares_by)
+        runtime.place(shares)
     for module in (student, *present.values()):
         runtime.place(module)
     has_teacher = any(method.teacher_decay(0) is not None for method in recipe.method)
@@ -185,6 +195,7 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime, group: Group = ALONE)
         owned=present,
         averaged={name: copy_frozen(present[name]) for name in averaged},
         optimizer=make_optimizer(recipe, student, present),
+        shares=shares,
         group=group,
     )
 

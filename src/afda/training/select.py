@@ -1,0 +1,158 @@
+"""The automatic choice: candidates are compared by cross-validation on the labels, within the time given.
+
+A trial trains a candidate without the labels of one fold; these images join the unlabelled ones, and are predicted. The
+candidates take turns, fold by fold, and one that is clearly worse is dropped (racing). The choice itself is made by
+`afda.runs.selection`.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from afda.data.images import UNLABELLED, DataSet, Images
+from afda.machine.runtime import Runtime
+from afda.recipe import Recipe
+from afda.runs.model import compute_outputs
+from afda.runs.selection import Candidate, Fold, Selection, Trial
+from afda.training.loop import run_updates
+from afda.training.state import begin
+
+FOLDS = 5
+MOST_HELD_OUT = 2000
+"""The most images that are held out in all folds together; with more labels, folds are a part of them."""
+CLEARLY_WORSE = 2.0
+"""Standard errors by which a candidate must be worse than the best to be dropped."""
+FEWEST_STEPS = 50
+
+
+@dataclass(frozen=True)
+class TrialDone:
+    """A trial of the automatic choice that has ended, for a progress display."""
+
+    done: int
+    most: int
+    """The number of trials if none is dropped."""
+    candidate: str
+    selection: Selection
+
+
+OnTrial = Callable[[TrialDone], None]
+
+
+def begin_selection(recipes: Sequence[tuple[str, str, Recipe]], data: DataSet, steps_share: float = 1.0) -> Selection:
+    """Return the selection among recipes, each with its name and summary, before any trial."""
+    labelled = recipes[0][2].split_of(data).labelled
+    y = data.train.y.numpy()
+    folds = make_folds(labelled, y, recipes[0][2].seed, getattr(data.train, "groups", None))
+    return Selection(
+        folds=[Fold(rows=fold.tolist(), y=y[fold].tolist()) for fold in folds],
+        steps_share=steps_share,
+        candidates=[
+            Candidate(name=name, summary=summary, recipe=made.model_dump(), uses_unlabelled=made.uses_unlabelled)
+            for name, summary, made in recipes
+        ],
+    )
+
+
+def make_folds(labelled: np.ndarray, y: np.ndarray, seed: int, groups: np.ndarray | None = None) -> list[np.ndarray]:
+    """Return disjoint sets of labelled rows to hold out; the labels of a class are spread over as many as possible.
+
+    Rows of one group are held out together. A class keeps at least one label, or group of labels, in every training, so
+    the only one of a class is never held out.
+    """
+    random = np.random.default_rng([seed, 3])
+    group_of = dict(zip(labelled.tolist(), (labelled if groups is None else groups[labelled]).tolist(), strict=True))
+    members: dict[int, dict[int, list[int]]] = {}
+    for row in random.permutation(labelled).tolist():
+        members.setdefault(int(y[row]), {}).setdefault(group_of[row], []).append(row)
+    folds: list[list[int]] = [[] for _ in range(FOLDS)]
+    fold_of: dict[int, int] = {}
+    for units in members.values():
+        if len(units) > 1:
+            for group, rows in units.items():
+                # The smallest fold that has none of this class yet, so that folds are even and classes spread.
+                taken = {fold_of[other] for other in units if other in fold_of}
+                free = [k for k in range(FOLDS) if k not in taken] or list(range(FOLDS))
+                fold = fold_of.setdefault(group, min(free, key=lambda k: len(folds[k])))
+                folds[fold] += rows
+    limit = math.ceil(MOST_HELD_OUT / FOLDS)
+    return [np.sort(np.array(fold[:limit], dtype=np.int64)) for fold in folds if fold]
+
+
+def run_trials(
+    selection: Selection,
+    data: DataSet,
+    runtime: Runtime,
+    *,
+    seconds: float | None = None,
+    on_trial: OnTrial | None = None,
+) -> None:
+    """Run the trials that are not done yet, and choose; the first fold is always completed.
+
+    `seconds` limits the time: no further fold begins that would not end within it.
+    """
+    started = time.monotonic()
+    most = len(selection.folds) * len(selection.candidates)
+    for number in range(len(selection.folds)):
+        left = [candidate for candidate in list_racing(selection) if len(candidate.trials) <= number]
+        expected = sum(candidate.trials[-1].seconds for candidate in left if candidate.trials)
+        if seconds is not None and number and time.monotonic() - started + expected > seconds:
+            break
+        for candidate in left:
+            candidate.trials.append(run_trial(selection, candidate, number, data, runtime))
+            if on_trial is not None:
+                done = sum(len(other.trials) for other in selection.candidates)
+                on_trial(TrialDone(done, most, candidate.name, selection))
+    chosen, reason = selection.choose()
+    selection.chosen, selection.reason = chosen.name, reason
+
+
+def list_racing(selection: Selection) -> list[Candidate]:
+    """Return the candidates that are not clearly worse than the best so far."""
+    most = max(len(candidate.trials) for candidate in selection.candidates)
+    racing = [candidate for candidate in selection.candidates if len(candidate.trials) >= most - 1]
+    if most < 2 or any(len(candidate.trials) < most for candidate in racing):
+        return racing  # in the middle of a fold
+    errors = {candidate.name: sum(selection.collect_mistakes(candidate).values()) for candidate in racing}
+    best = min(racing, key=lambda candidate: errors[candidate.name])
+
+    def is_in(candidate: Candidate) -> bool:
+        excess, noise = selection.compare(candidate, best)
+        return excess <= CLEARLY_WORSE * noise
+
+    return [candidate for candidate in racing if is_in(candidate)]
+
+
+def run_trial(selection: Selection, candidate: Candidate, number: int, data: DataSet, runtime: Runtime) -> Trial:
+    """Train a candidate without the labels of a fold, and predict the images of the fold."""
+    started = time.monotonic()
+    recipe, fold = Recipe.of(candidate.recipe), selection.folds[number]
+    steps = max(min(FEWEST_STEPS, recipe.steps), round(selection.steps_share * recipe.steps))
+    split = recipe.split_of(data)
+    y = torch.full_like(data.train.y, UNLABELLED)
+    trained = torch.from_numpy(np.setdiff1d(split.labelled, fold.rows))
+    y[trained] = data.train.y[trained]
+    hidden = replace(data, train=replace(data.train, y=y), val=None, test=None)
+    if len(split.validation):
+        hidden = replace(hidden, train=without(hidden.train, split.validation))
+    trial_recipe = recipe.with_settings([f"steps={steps}", "labels=null", "validation=false"])
+    training = begin(trial_recipe, hidden, runtime)
+    for _ in run_updates(training):
+        pass
+    rows = torch.tensor(fold.rows)
+    logits = compute_outputs(training.make_model(), data.train.x, training.runtime, rows=rows).logits
+    logits = logits.nan_to_num(0.0, 1e4, -1e4).clamp(-1e4, 1e4)
+    return Trial(
+        fold=number,
+        logits=[[round(value, 4) for value in row] for row in logits.tolist()],
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def without(images: Images, rows: np.ndarray) -> Images:
+    """Return the images without those in these rows."""
+    return images[torch.from_numpy(np.setdiff1d(np.arange(len(images)), rows))]
