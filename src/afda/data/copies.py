@@ -3,7 +3,7 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +51,8 @@ class Copies:
     """Indices of the images that stay."""
     unlabelled: frozenset[int] = frozenset()
     """Indices among them of images that lose their labels, because those of their copies contradict them."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """For each class that loses labels of training images: an example of such an image and its copy."""
     same: tuple[SameImages, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -68,6 +70,7 @@ def find_copies(items: Sequence[Item]) -> Copies:
     drops: list[Drop] = []
     same: list[SameImages] = []
     contradictions: list[tuple[Item, Item]] = []
+    lost: dict[str, str] = {}
     for group in group_by_content(items):
         out, keep = choose_dropped(group, items)
         members = [items[i] for i in group]
@@ -80,11 +83,15 @@ def find_copies(items: Sequence[Item]) -> Copies:
             unlabelled.add(keep)
             other = next(item for item in members if item.label not in (None, items[keep].label))
             contradictions.append((items[keep], other))
+            lost |= {str(label): f"{items[keep].name} = {other.name}" for label in labels}
         else:
             drops += [Drop(items[i], items[keep]) for i in out]
+            if items[keep].part != "train":
+                lost |= {str(items[i].label): f"{items[i].name} = {items[keep].name}" for i in out}
     return Copies(
         kept=tuple(i for i in range(len(items)) if i not in dropped),
         unlabelled=frozenset(unlabelled),
+        lost=lost,
         same=tuple(same),
         notes=tuple(describe_drops(drops)),
         warnings=tuple(describe_contradictions(contradictions)),
@@ -145,10 +152,9 @@ def check_classes(classes: Sequence[str], labels: Iterable[str | None], copies: 
     left = set(labels)
     for name in classes:
         if name not in left:
-            example = (*copies.warnings, *copies.notes)[0]
             raise UserError(
-                f"The class {name!r} has no labelled training image left without exact copies ({example.rstrip('.')}); "
-                "label other images of it."
+                f"All labelled training images of the class {name!r} are exact copies of test or validation images or "
+                f"of images with another label, such as {copies.lost.get(name)}; label other images of it."
             )
 
 
