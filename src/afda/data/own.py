@@ -67,8 +67,7 @@ def load(
     # Files that cannot be read are neither counted nor held out.
     unreadable = {name: header for name, header in headers.items() if isinstance(header, str)}
     given = [entry for entry in files.entries if entry.path not in unreadable]
-    held_out_by = load_rules if to_train_on else None
-    found = read_contents(files.root, given, shape, held_out_by, progress)
+    found = read_contents(files.root, given, shape, load_rules if to_train_on else None, progress)
     skipped = (*files.refused, *unreadable.items(), *found.decoded.skipped)
     if not found.entries:
         raise UserError(f"None of the {len(skipped)} images in {path} can be read; the first: {skipped[0][1]}.")
@@ -79,11 +78,9 @@ def load(
         copies, left = drop_copied_entries(given, found, path)
         if len(left) < len(found.entries):
             # The pixels are copied from the cache that was read just now.
-            found = read_contents(files.root, left, shape, held_out_by)
+            found = read_contents(files.root, left, shape, load_rules)
             fingerprints[FINGERPRINT] = found.fingerprint
-    notes += [*found.notes, *copies.notes]
-    if skipped:
-        notes.append(describe_skipped(skipped))
+    notes += [*found.notes, *copies.notes, *describe_skipped(skipped)]
     classes = list_classes(found.entries, path) if to_train_on else list_labels(found.entries)
     parts = divide(found.entries, found.decoded.x, classes)
     smallest = min(shape[1:])
@@ -144,8 +141,10 @@ def drop_copied_entries(given: list[Entry], found: Contents, path: Path) -> tupl
     return copies, left
 
 
-def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
-    """Return a note about the files that are not used, with the first three."""
+def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> list[str]:
+    """Return a note about the files that are not used, if any, with the first three."""
+    if not skipped:
+        return []
     first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
     more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
     count = (
@@ -153,7 +152,7 @@ def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
         if len(skipped) == 1
         else f"{len(skipped)} images could not be used and were"
     )
-    return f"{count} skipped: {first}{more}."
+    return [f"{count} skipped: {first}{more}."]
 
 
 def divide(entries: list[Entry], pixels: np.ndarray, classes: tuple[str, ...]) -> dict[str, Images]:
@@ -249,7 +248,10 @@ def add_labels(data: DataSet, path: Path) -> DataSet:
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     notes = [f"{count} labels were added from {path.name}."]
     if unused:
-        notes.append(f"{unused} labels in {path.name} are of copies of test or validation images and were not used.")
+        of_copies = "is of a copy of a test or validation image and was"
+        if unused > 1:
+            of_copies = "are of copies of test or validation images and were"
+        notes.append(f"{unused} label{'s' * (unused > 1)} in {path.name} {of_copies} not used.")
     return replace(
         data,
         train=replace(data.train, y=y),
