@@ -97,7 +97,9 @@ def from_arrays(
     inputs, labels = convert_inputs(x, "x"), _convert_labels(y, "y")
     names, known = _number_classes(labels, classes)
     if to_train_on and len(names) < 2:
-        raise UserError(f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}.")
+        raise UserError(
+            f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}; label others."
+        )
     groups = None if group is None else _number_groups(group, len(labels))
     train = Images(inputs, _number_labels(labels, known, "y"), groups=groups)
     if to_train_on and (absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]):

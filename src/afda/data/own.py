@@ -194,7 +194,8 @@ def list_classes(entries: list[Entry], path: Path) -> tuple[str, ...]:
     for entry in entries:
         if entry.label is not None and entry.label not in known:
             raise UserError(
-                f"{entry.path} is in the {entry.part} set with the label {entry.label!r}, which no training image has."
+                f"{entry.path} is in the {entry.part} set with the label {entry.label!r}, which no training image has; "
+                "label a training image so, or leave it out."
             )
     return tuple(sorted(known))
 
