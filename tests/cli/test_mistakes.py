@@ -50,7 +50,7 @@ def test_mistakes(afda, tmp_path, arguments, words):
 
 
 Y = np.array([0, 1, 2, -1] * 5)
-X = np.zeros((20, 8, 8), np.uint8)
+X = np.zeros((20, 8, 8), np.uint8) + np.arange(20, dtype=np.uint8)[:, None, None]
 
 
 @pytest.mark.parametrize(

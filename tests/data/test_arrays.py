@@ -146,7 +146,7 @@ def saved(path, **arrays):
 
 
 def test_file_with_everything(tmp_path):
-    held_out = {"x_test": X[:2], "y_test": [1, 2], "x_val": X[:1], "y_val": [0]}
+    held_out = {"x_test": 255 - X[:2], "y_test": [1, 2], "x_val": 255 - X[2:3], "y_val": [0]}
     path = saved(tmp_path / "mine.npz", x=X, y=[0, 1, 2, -1, -1, -1], **held_out, classes=list("abc"), extra=[1])
     data = load(str(path))
     assert (data.name, data.classes) == ("mine", ("a", "b", "c"))
@@ -229,27 +229,61 @@ def test_damaged_file_raises_nothing_but_user_errors(tmp_path_factory, edits, zi
 
 
 def test_without_a_test_set_one_is_held_out(tmp_path):
-    x = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
-    y = np.array([0, 1] * 40 + [-1] * 20)
+    x = np.random.default_rng(0).integers(0, 256, (180, 8, 8), dtype=np.uint8)
+    y = np.array([0, 1] * 80 + [-1] * 20)
     np.savez(tmp_path / "many.npz", x=x, y=y)
     data = load(tmp_path / "many.npz")
-    assert (len(data.train), len(data.val), len(data.test)) == (68, 12, 20)
+    assert (len(data.train), len(data.val), len(data.test)) == (116, 24, 40)
     assert data.notes == (
-        "there is no test set, so 20 of the 80 labelled images are held out as one.",
-        "there is no validation set, so 12 of the 60 labelled images are held out as one.",
+        "there is no test set, so 40 of the 160 labelled images are held out as one.",
+        "there is no validation set, so 24 of the 120 labelled images are held out as one.",
     )
     assert (data.train.x[:, 0].numpy() == x[data.train.rows]).all()
     assert (data.train.y.numpy() == y[data.train.rows]).all()
     held = {image.numpy().tobytes() for part in (data.val, data.test) for image in part.x}
     assert not held & {image.numpy().tobytes() for image in data.train.x}
-    assert len(load(tmp_path / "many.npz", to_train_on=False).train) == 100
+    assert len(load(tmp_path / "many.npz", to_train_on=False).train) == 180
+
+
+@pytest.mark.parametrize(
+    ("labels", "parts", "note"),
+    [
+        (
+            98,
+            (98, None, None),
+            "there are too few labels (49 per class) to hold out a test set or a validation set, so all of the labels "
+            "are used for training, and the error is estimated by cross-validation.",
+        ),
+        (
+            100,
+            (76, None, 24),
+            "there are too few labels (38 per class) to hold out a validation set, so all labels that are left are "
+            "used for training.",
+        ),
+    ],
+)
+def test_few_labels_are_not_held_out(tmp_path, labels, parts, note):
+    x = np.random.default_rng(0).integers(0, 256, (labels, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", x=x, y=np.arange(labels) % 2)
+    data = load(tmp_path / "few.npz")
+    assert tuple(None if part is None else len(part) for part in (data.train, data.val, data.test)) == parts
+    assert data.notes[-1] == note
+
+
+def test_data_of_a_run_of_an_earlier_version_are_held_out_as_they_were(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
+    x[1] = x[3]
+    np.savez(tmp_path / "old.npz", x=x, y=np.arange(80) % 2)
+    data = load(tmp_path / "old.npz", load_rules=1)
+    assert (len(data.train), len(data.val), len(data.test)) == (48, 12, 20)
+    assert data.load_rules == 1
 
 
 def test_with_a_test_set_all_labels_are_kept(tmp_path):
     np.savez(tmp_path / "both.npz", x=np.zeros((80, 8, 8), np.uint8), y=[0, 1] * 40, x_test=X[..., 0], y_test=[0] * 6)
     with pytest.raises(UserError, match="make them alike"):
         load(tmp_path / "both.npz")
-    x = np.zeros((80, *X.shape[1:3]), np.uint8)
+    x = np.random.default_rng(0).integers(0, 256, (80, *X.shape[1:3]), dtype=np.uint8)
     np.savez(tmp_path / "both.npz", x=x, y=[0, 1] * 40, x_test=X[..., 0], y_test=[0] * 6)
     data = load(tmp_path / "both.npz")
     assert (len(data.train), data.val, data.train.rows) == (80, None, None)

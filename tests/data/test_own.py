@@ -52,7 +52,7 @@ def test_a_folder(folder):
     with Image.open(folder / data.train.paths[5]) as expected:
         assert (data.train.x[5, 0].numpy() == np.asarray(expected)).all()
     assert (data.test, data.val) == (None, None)
-    assert any("too few to hold one out" in note for note in data.notes)
+    assert any("there are too few labels (4 per class) to hold out a test set" in note for note in data.notes)
 
 
 @pytest.mark.parametrize("unlabelled", ["unlabelled", "_unlabeled", "Unlabeled"])
@@ -60,15 +60,17 @@ def test_split_folders(folder, tmp_path, unlabelled):
     root = tmp_path / "parts"
     shutil.copytree(folder, root / "train")
     (root / "train" / "unlabeled").rename(root / unlabelled)
-    shutil.copytree(folder / "cat", root / "test" / "cat")
-    shutil.copytree(folder / "dog", root / "validation" / "dog")
+    for i in range(4):
+        image(root / "test" / "cat" / f"{i}.png")
+        image(root / "validation" / "dog" / f"{i}.png")
     data = load(str(root))
     assert (len(data.train), len(data.test), len(data.val)) == (14, 4, 4)
     assert set(data.val.y.tolist()) == {1}
 
 
 def test_a_test_folder_beside_the_classes(folder):
-    shutil.copytree(folder / "cat", folder / "test" / "cat")
+    for i in range(4):
+        image(folder / "test" / "cat" / f"{i}.png")
     assert load(str(folder)).classes == ("cat", "dog")
     assert len(load(str(folder)).test) == 4
 
@@ -87,14 +89,14 @@ def test_loose_images_have_no_label(folder):
 
 def test_held_out_from_many_labels(tmp_path):
     for name in ("a", "b"):
-        for i in range(40):
+        for i in range(80):
             image(tmp_path / "many" / name / f"{i}.png")
     first = load(str(tmp_path / "many"))
-    assert (len(first.train), len(first.val), len(first.test)) == (48, 12, 20)
+    assert (len(first.train), len(first.val), len(first.test)) == (96, 24, 40)
     again = load(str(tmp_path / "many"))
     assert (first.test.x == again.test.x).all()
     whole = load(str(tmp_path / "many"), to_train_on=False)
-    assert (len(whole.train), whole.test) == (80, None)
+    assert (len(whole.train), whole.test) == (160, None)
     held = {image.numpy().tobytes() for part in (first.val, first.test) for image in part.x}
     assert not held & {image.numpy().tobytes() for image in first.train.x}
 

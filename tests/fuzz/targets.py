@@ -166,10 +166,10 @@ def npy(array: np.ndarray) -> bytes:
 ARRAYS = (np.arange(256, dtype=np.uint8).reshape(4, 8, 8), np.eye(4), np.array(["a", "b", "", "a"]))
 
 
-@target(lambda: [kind + npy(array) for array in ARRAYS for kind in (b"0", b"1", b"2")])
+@target(lambda: [kind + npy(array) for array in ARRAYS for kind in (b"0", b"1", b"2", b"3")])
 def array_in_npz(folder: Path, content: bytes) -> object:
-    """The first byte says whether it is the images, the labels or the names of classes."""
-    key = ("x", "y", "classes")[content[0] % 3 if content else 0]
+    """The first byte says whether it is the images, the labels, the names of classes or the groups."""
+    key = ("x", "y", "classes", "group")[content[0] % 4 if content else 0]
     with zipfile.ZipFile(folder / "a.npz", "w") as file:
         for name, array in {"x": npy(np.eye(4)), "y": npy(np.array([0, 1, -1, 1])), key: content[1:]}.items():
             file.writestr(f"{name}.npy", array)
@@ -179,9 +179,9 @@ def array_in_npz(folder: Path, content: bytes) -> object:
 # Images
 
 
-def image(kind: str, mode: str, **how: object) -> bytes:
+def image(kind: str, mode: str, seed: int = 0, **how: object) -> bytes:
     buffer = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
     Image.fromarray(pixels).convert(mode).save(buffer, kind, **how)
     return buffer.getvalue()
 
@@ -210,7 +210,7 @@ def image_file(folder: Path, content: bytes) -> object:
 # Tables and lists
 
 
-CSV = "path,label,split\na/1.png,cat,train\nb/2.png,dog,\nc/3.png,,test\n"
+CSV = "path,label,split,group\na/1.png,cat,train,v\nb/2.png,dog,,v\nc/3.png,,test,\n"
 
 
 def parquet(columns: dict[str, list[object]]) -> bytes:
@@ -245,7 +245,7 @@ def tiny() -> Path:
     x = np.random.default_rng(0).integers(0, 256, (9, 8, 8), dtype=np.uint8)
     y = np.array([0, 1] * 5)[:9]
     folder = Path(tempfile.mkdtemp(prefix="afda-fuzz-"))
-    np.savez(folder / "tiny.npz", x=x, y=np.where(np.arange(9) < 5, y, -1), x_test=x, y_test=y)
+    np.savez(folder / "tiny.npz", x=x, y=np.where(np.arange(9) < 5, y, -1), x_test=255 - x, y_test=y)
     return folder / "tiny.npz"
 
 
@@ -416,7 +416,7 @@ def pickle_in_checkpoint(folder: Path, content: bytes) -> object:
 def pictures() -> Path:
     root = tiny().parent / "pictures"
     for i in range(4):
-        written(root / "ab"[i % 2] / f"{i}.png", image("PNG", "L"))
+        written(root / "ab"[i % 2] / f"{i}.png", image("PNG", "L", i))
     return root
 
 

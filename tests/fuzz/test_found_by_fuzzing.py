@@ -345,7 +345,7 @@ def test_names_do_nothing_to_the_terminal(tmp_path, monkeypatch, capsys):
     odd = ("\x1b[2J\x1b]0;title\x07", "[red]x[/blue]", "\udcff\u202e")
     for k, name in enumerate(odd):
         for i in range(6):
-            targets.written(tmp_path / "[/x]\x1b[31m" / name / f"{name}{i}.png", targets.image("PNG", "L"))
+            targets.written(tmp_path / "[/x]\x1b[31m" / name / f"{name}{i}.png", targets.image("PNG", "L", 6 * k + i))
         targets.written(tmp_path / "[/x]\x1b[31m" / name / "bad.png", bytes([k]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AFDA_CACHE", str(tmp_path / "cache"))

@@ -42,6 +42,12 @@ Data = Annotated[
 ]
 FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")]
 Size = Annotated[int | None, typer.Option(help="Side in pixels to which images are resized.", min=8, max=1024)]
+GroupBy = Annotated[
+    str | None,
+    typer.Option(
+        help="folder: keep images of the same sub-folder, such as frames of a video, on one side of the split."
+    ),
+]
 Labels = Annotated[
     int | None,
     typer.Option(help="Keep only this many labels, chosen by the seed; default: the recipe's number, or all.", min=1),

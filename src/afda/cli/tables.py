@@ -72,7 +72,7 @@ def print_check(result: CheckResult) -> None:
         console.print_result(f"Note: {note}")
     for warning in data.warnings:
         console.print_result(f"Warning: {warning}")
-    if not (data.warnings or result.problem or data.skipped):
+    if not (data.warnings or result.problem or data.skipped or data.duplicates):
         console.print_result("No problems found.")
     if data.expected is not None:
         console.print_result(describe_estimate(data.expected))

@@ -15,6 +15,7 @@ from afda.cli.options import (
     AsJson,
     Data,
     Device,
+    GroupBy,
     Labels,
     MethodName,
     Precision,
@@ -40,6 +41,7 @@ def train(
         float | None, typer.Option(help="Train for this long instead of --steps, measured on this machine.")
     ] = None,
     size: Size = None,
+    group_by: GroupBy = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the split and of all randomness.", min=0)] = None,
     validation: Annotated[
         bool | None, typer.Option(help="Hold out a validation set as large as the labelled set.")
@@ -96,6 +98,7 @@ def train(
         steps=steps,
         minutes=minutes,
         size=size,
+        group_by=group_by,
         seed=seed,
         validation=validation,
         recipe=recipe,
@@ -146,6 +149,8 @@ def follow_training(quiet: bool, stop: threading.Event) -> "Iterator[TrainCallba
             stack.close()  # ends the bar of what came before
             if start.is_baseline:
                 console.print_status("Training the supervised-only baseline.")
+            for warning in start.warnings:
+                console.print_warning(warning)
             for note in start.notes:
                 console.print_note(note)
             shown = stack.enter_context(TrainingProgress(start.recipe, start.step))
@@ -163,6 +168,7 @@ def check(
     method: MethodName = None,
     align: AlignName = None,
     size: Size = None,
+    group_by: GroupBy = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
@@ -186,6 +192,7 @@ def check(
             method=method,
             align=align,
             size=size,
+            group_by=group_by,
             device=device,
             precision=precision,
             threads=threads,

@@ -12,21 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from afda.data.copies import drop_copies
 from afda.data.download import compute_checksums
-from afda.data.hold_out import hold_out
+from afda.data.groups import number_groups
+from afda.data.hold_out import LOAD_RULES, hold_out
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
-KEYS = ("x", "y", "x_test", "y_test", "x_val", "y_val", "classes")
+KEYS = ("x", "y", "group", "x_test", "y_test", "x_val", "y_val", "classes")
 MOST_UNPACKED, MOST_TIMES = 1 << 30, 100
 """A file may unpack to this many bytes, or this many times its size; a few kilobytes can claim to be gigabytes."""
 NO_LABEL = {UNLABELLED: UNLABELLED, "": UNLABELLED, str(UNLABELLED): UNLABELLED}
 
 
-def load(path: str | Path, *, to_train_on: bool = True) -> DataSet:
+def load(path: str | Path, *, to_train_on: bool = True, load_rules: int = LOAD_RULES) -> DataSet:
     """Load an .npz file whose arrays have the names and the meaning of the arguments of `from_arrays`.
 
-    If data `to_train_on` have no test set, one is held out from the labelled images, and so is a validation set.
+    From data `to_train_on` exact copies are dropped. If they have no test set, one is held out from the labelled images
+    if there are enough, and so is a validation set.
     """
     path = Path(path)
     files = {path.name: compute_checksums(path).sha256}
@@ -34,29 +37,34 @@ def load(path: str | Path, *, to_train_on: bool = True) -> DataSet:
     if missing := [key for key in ("x", "y") if key not in arrays]:
         raise UserError(f"{path} has no array {missing[0]!r}; save it with np.savez(path, x=images, y=labels).")
     data = replace(from_arrays(**arrays, name=path.stem, to_train_on=to_train_on), files=files)
+    data = replace(data, load_rules=load_rules)
+    if to_train_on and load_rules > 1:
+        data = drop_copies(data)
     return hold_out_parts(data) if to_train_on and data.test is None else data
 
 
 def hold_out_parts(data: DataSet) -> DataSet:
     """Return the data set with a test and, if it has none, a validation set of labelled images, if there are enough."""
-    y = data.train.y
-    labels = {str(row): int(y[row]) for row in (y != UNLABELLED).nonzero().flatten().tolist()}
-    parts, notes = hold_out(labels, () if data.val is None else ("val",))
+    train = data.train
+    names = list(map(str, train.source_rows))
+    labels = {name: label for name, label in zip(names, train.y.tolist(), strict=True) if label != UNLABELLED}
+    groups = {} if train.groups is None else dict(zip(names, map(str, train.groups), strict=True))
+    parts, notes = hold_out(labels, () if data.val is None else ("val",), groups, data.load_rules)
     data = replace(data, notes=(*data.notes, *notes))
     if not parts:
         return data
-    kept = np.array([row for row in range(len(y)) if str(row) not in parts])
 
     def select(part: str) -> Images | None:
-        rows = sorted(int(row) for row, of in parts.items() if of == part)
-        return data.train[torch.tensor(rows)] if rows else None
+        rows = [i for i, name in enumerate(names) if parts.get(name) == part and name in labels]
+        return train[torch.tensor(rows)] if rows else None
 
+    kept = train[torch.tensor([i for i, name in enumerate(names) if name not in parts])]
     return replace(
         data,
-        train=data.train[torch.from_numpy(kept)],
+        train=kept,
         test=select("test"),
         val=select("val") if data.val is None else data.val,
-        files={**data.files, "not held out": hashlib.sha256(kept.tobytes()).hexdigest()},
+        files={**data.files, "not held out": hashlib.sha256(kept.source_rows.tobytes()).hexdigest()},
     )
 
 
@@ -72,6 +80,7 @@ def from_arrays(
     x: Any,
     y: Any,
     *,
+    group: Any = None,
     x_test: Any = None,
     y_test: Any = None,
     x_val: Any = None,
@@ -82,13 +91,17 @@ def from_arrays(
 ) -> DataSet:
     """Return the data set of images or vectors `x` and labels `y`, where -1 (or "" among names) stands for no label.
 
-    Data `to_train_on` need labelled images of at least two classes, and of every class.
+    `group` has a number or name for each image, such as that of its video, or -1 (or "") for none. Data `to_train_on`
+    need labelled images of at least two classes, and of every class.
     """
     inputs, labels = convert_inputs(x, "x"), _convert_labels(y, "y")
     names, known = _number_classes(labels, classes)
     if to_train_on and len(names) < 2:
-        raise UserError(f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}.")
-    train = Images(inputs, _number_labels(labels, known, "y"))
+        raise UserError(
+            f"Labels of at least 2 classes are needed; there {'is 1' if names else 'are none'}; label others."
+        )
+    groups = None if group is None else _number_groups(group, len(labels))
+    train = Images(inputs, _number_labels(labels, known, "y"), groups=groups)
     if to_train_on and (absent := [names[k] for k in sorted(set(range(len(names))) - set(train.y.tolist()))]):
         raise UserError(f"The class {absent[0]!r} has no labelled image in y; label at least one.")
 
@@ -223,6 +236,15 @@ def _number_labels(labels: Sequence[Any], known: dict[Any, int], key: str) -> Te
         raise UserError(f"{key} has the label {min(strange)!r}, which {which}; correct it or leave those images out.")
     numbers = known | NO_LABEL
     return torch.tensor([numbers[label] for label in labels], dtype=torch.int64)
+
+
+def _number_groups(group: Any, count: int) -> np.ndarray | None:
+    group = np.asarray(group)
+    if group.shape not in ((count,), (count, 1)) or group.dtype.kind not in "iuU":
+        raise UserError(
+            f"group holds {group.dtype} values of shape {group.shape}; give a whole number or a name per image in x."
+        )
+    return number_groups([None if name in NO_LABEL else str(name) for name in group.ravel().tolist()])
 
 
 def _choose_preparation(shape: tuple[int, ...]) -> Preparation:

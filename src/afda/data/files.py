@@ -19,11 +19,12 @@ TABLES = (".csv", ".parquet")
 
 
 class Entry(NamedTuple):
-    """An image file, by its path within the data's folder; a label of None means that it has none."""
+    """An image file, by its path within the data's folder; a label or group of None means that it has none."""
 
     path: str
     label: str | None
     part: str
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,20 @@ class Files:
     notes: tuple[str, ...] = ()
 
 
-def list_files(path: Path) -> Files:
-    """Return the image files of a folder or a table."""
-    return list_folder(path) if path.is_dir() else list_table(path)
+def list_files(path: Path, group_by: str | None = None) -> Files:
+    """Return the image files of a folder or a table; the images of a folder are grouped by "folder", or by nothing."""
+    if path.is_dir():
+        return list_folder(path, group_by)
+    if group_by is not None:
+        raise UserError(f"--group-by is for folders of images; give {path.name} a column 'group' instead.")
+    return list_table(path)
 
 
-def list_folder(root: Path) -> Files:
+def list_folder(root: Path, group_by: str | None = None) -> Files:
     """Return the image files of a folder.
 
     They lie in `root/<class>/...` and `root/unlabeled/...`, or in the same below `root/train`, `root/val`, `root/test`.
+    Grouped by folder, images in sub-folders of the same name, below any of these folders, are of the same group.
     """
     entries: list[Entry] = []
     refused: list[tuple[str, str]] = []
@@ -56,7 +62,9 @@ def list_folder(root: Path) -> Files:
     def take(folder: Path, label: str | None, part: str) -> int:
         before = len(entries)
         for path in find_images(folder, root, refused):
-            entries.append(Entry(path, label, part))
+            inside = PurePosixPath(path).relative_to(folder.relative_to(root).as_posix()).parent
+            group = str(inside) if group_by is not None and inside.parts else None
+            entries.append(Entry(path, label, part, group))
         return len(entries) - before
 
     def classes_of(folder: Path, part: str, besides: frozenset[str] = frozenset()) -> None:
@@ -150,7 +158,7 @@ def is_hidden(name: str) -> bool:
 
 
 def list_table(path: Path) -> Files:
-    """Return the image files of a table with columns `path` (relative to it), `label` (or blank), maybe `split`."""
+    """Return the image files of a table with columns `path` (relative to it), `label`, maybe `split` and `group`."""
     root = path.parent
     entries: dict[str, Entry] = {}
     refused: list[tuple[str, str]] = []
@@ -159,10 +167,11 @@ def list_table(path: Path) -> Files:
         part = row.get("split", "").strip().lower() or "train"
         if part not in PARTS:
             raise UserError(f"{path} has the split {part!r} in line {line}; use train, val or test.")
-        entry = Entry(name, row["label"] if row["label"].strip() else None, PARTS[part])
+        label = row["label"] if row["label"].strip() else None
+        entry = Entry(name, label, PARTS[part], row.get("group", "").strip() or None)
         known = entries.get(name)
         if known is not None and known != entry:
-            raise UserError(f"{path} names {name!r} twice, in line {line} with another label or split.")
+            raise UserError(f"{path} names {name!r} twice, in line {line} with another label, split or group.")
         if known is None and check_inside(root / name, root, refused) is not None:
             entries[name] = entry
     return Files(root, tuple(sorted(entries.values(), key=sort_key)), tuple(refused))
@@ -225,7 +234,7 @@ def read_parquet(path: Path) -> Iterator[list[Any]]:
         raise UserError("Tables in .parquet need pyarrow; install it with: pip install 'afda[parquet]'.") from None
     try:
         file = pyarrow.parquet.ParquetFile(path)
-        columns = [name for name in file.schema_arrow.names if name in ("path", "label", "split", "row")]
+        columns = [name for name in file.schema_arrow.names if name in ("path", "label", "split", "group", "row")]
         yield columns
         for batch in file.iter_batches(columns=columns):
             yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))

@@ -1,12 +1,13 @@
 """A data set: images, labels with -1 for none, class names, and how it is usually prepared."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from afda.data.hold_out import LOAD_RULES
 from afda.errors import UserError
 from afda.registry import Value
 
@@ -23,6 +24,9 @@ class Images:
     """The file of each, relative to the data's folder, if each has one."""
     rows: np.ndarray | None = None
     """The row of each in its source; None if they are its first rows."""
+    groups: np.ndarray | None = None
+    """The number of each one's group, such as a burst or a video, if groups are given. Groups of all parts share their
+    numbers, and an image of no group has a number of its own."""
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -38,7 +42,8 @@ class Images:
 
     def __getitem__(self, index: Tensor) -> "Images":
         paths = None if self.paths is None else tuple(np.array(self.paths, dtype=object)[index.numpy()])
-        return Images(self.x[index], self.y[index], paths, self.source_rows[index.numpy()])
+        groups = None if self.groups is None else self.groups[index.numpy()]
+        return Images(self.x[index], self.y[index], paths, self.source_rows[index.numpy()], groups)
 
     @property
     def source_rows(self) -> np.ndarray:
@@ -61,6 +66,20 @@ class Preparation(Value):
     flip: bool = Field(False, description="random horizontal flips")
 
 
+class SameImages(NamedTuple):
+    """Images of a user's data that are exact copies of each other."""
+
+    kinds: tuple[str, ...]
+    """Where they occur, sorted: labelled, unlabelled, validation, test."""
+    names: tuple[str, ...]
+    contradicting: bool
+    """Whether their labels differ."""
+    dropped: bool
+    """Whether some of them were dropped; if not, all are used."""
+    kept: str | None
+    """The name of the training image that stands for all of them, if some were dropped and one is left."""
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Training images, a validation and a test set if there are any, and their source."""
@@ -81,6 +100,13 @@ class DataSet:
     """The absolute paths of tables of labels that were added."""
     notes: tuple[str, ...] = ()
     """Notes for the user about these files, one sentence each."""
+    warnings: tuple[str, ...] = ()
+    """What is probably wrong with these files, one sentence each."""
+    copies: tuple[SameImages, ...] = ()
+    """Exact copies that were found in a user's own data as they were loaded."""
+    group_by: str | None = None
+    """What the groups of a folder's images were taken from, if the user asked for it."""
+    load_rules: int = LOAD_RULES
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that are not used, each with the reason."""
 

@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from afda.data.cache import Progress, Shape, decode_images, read_headers
+from afda.data.cache import Decoded, Progress, Shape, decode_images, read_headers
+from afda.data.copies import FINGERPRINT, Copies, Item, check_classes, find_copies
 from afda.data.decode import Header
 from afda.data.files import Entry, list_files, read_rows
-from afda.data.hold_out import hold_out
+from afda.data.groups import describe_divided, number_groups
+from afda.data.hold_out import LOAD_RULES, hold_out
 from afda.data.images import UNLABELLED, DataSet, Images, Preparation
 from afda.errors import UserError
 
@@ -29,20 +31,32 @@ class ChosenShape(NamedTuple):
     note: str
 
 
+class Contents(NamedTuple):
+    """Readable image files, part by part, with their pixels, notes on sets that are held out, and a fingerprint."""
+
+    entries: list[Entry]
+    decoded: Decoded
+    notes: list[str]
+    fingerprint: str
+
+
 def load(
     path: Path,
     *,
     shape: Shape | None = None,
     side: int | None = None,
     to_train_on: bool = True,
+    group_by: str | None = None,
+    load_rules: int = LOAD_RULES,
     progress: Progress | None = None,
 ) -> DataSet:
     """Load the data set in a folder or table.
 
     Without a shape, one that suits the images is chosen, with this side if given. Data `to_train_on` have at least two
-    classes, and a test and a validation set; these are held out from the labelled images if they are missing.
+    classes, no exact copies, and a test and a validation set; these are held out from the labelled images if they are
+    missing and there are enough of them.
     """
-    files = list_files(path)
+    files = list_files(path, group_by)
     if not files.entries:
         raise UserError(f"There are no images in {path}; see docs/tutorials/own-images.md for how to lay them out.")
     notes = list(files.notes)
@@ -52,23 +66,23 @@ def load(
         notes.append(note)
     # Files that cannot be read are neither counted nor held out.
     unreadable = {name: header for name, header in headers.items() if isinstance(header, str)}
-    entries = [entry for entry in files.entries if entry.path not in unreadable]
-    if to_train_on:
-        entries, held = hold_out_entries(entries)
-        notes += held
-    entries.sort(key=lambda entry: (PART_ORDER.index(entry.part), entry.path))
-    decoded = decode_images(files.root, [entry.path for entry in entries], shape, progress)
-    skipped = (*files.refused, *unreadable.items(), *decoded.skipped)
-    if not decoded.rows:
+    given = [entry for entry in files.entries if entry.path not in unreadable]
+    found = read_contents(files.root, given, shape, load_rules if to_train_on else None, progress)
+    skipped = (*files.refused, *unreadable.items(), *found.decoded.skipped)
+    if not found.entries:
         raise UserError(f"None of the {len(skipped)} images in {path} can be read; the first: {skipped[0][1]}.")
-    if skipped:
-        notes.append(describe_skipped(skipped))
-    by_path = {entry.path: entry for entry in entries}
-    entries = [by_path[row.path] for row in decoded.rows]
-    classes = list_classes(entries, path) if to_train_on else list_labels(entries)
-    parts = divide(entries, decoded.x, classes)
     name = path.resolve().name if path.is_dir() else path.stem
-    content = [[e.path, e.label, e.part, row.sha256] for e, row in zip(entries, decoded.rows, strict=True)]
+    fingerprints = {name: found.fingerprint}
+    copies = Copies(kept=())
+    if to_train_on and load_rules > 1:
+        copies, left = drop_copied_entries(given, found, path)
+        if len(left) < len(found.entries):
+            # The pixels are copied from the cache that was read just now.
+            found = read_contents(files.root, left, shape, load_rules)
+            fingerprints[FINGERPRINT] = found.fingerprint
+    notes += [*found.notes, *copies.notes, *describe_skipped(skipped)]
+    classes = list_classes(found.entries, path) if to_train_on else list_labels(found.entries)
+    parts = divide(found.entries, found.decoded.x, classes)
     smallest = min(shape[1:])
     return DataSet(
         name=name,
@@ -77,21 +91,60 @@ def load(
         test=keep_labelled(parts["test"]),
         val=keep_labelled(parts["val"]),
         preparation=Preparation(shift=min(1 if smallest < 16 else 2, smallest - 1)),
-        files={name: hashlib.sha256(json.dumps(content).encode()).hexdigest()},
+        files=fingerprints,
         notes=tuple(notes),
+        warnings=(*copies.warnings, *describe_divided((entry.group, entry.part) for entry in given)),
+        copies=copies.same,
         skipped=skipped,
+        group_by=group_by,
+        load_rules=load_rules,
     )
 
 
-def hold_out_entries(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
+def read_contents(
+    root: Path, given: list[Entry], shape: Shape, held_out_by: int | None, progress: Progress | None = None
+) -> Contents:
+    """Decode image files, part by part; missing parts are held out by these load rules, if any."""
+    entries, notes = (given, []) if held_out_by is None else hold_out_entries(given, held_out_by)
+    entries = sorted(entries, key=lambda entry: (PART_ORDER.index(entry.part), entry.path))
+    decoded = decode_images(root, [entry.path for entry in entries], shape, progress)
+    by_path = {entry.path: entry for entry in entries}
+    entries = [by_path[row.path] for row in decoded.rows]
+    content = [
+        [e.path, e.label, e.part, row.sha256, *([] if e.group is None else [e.group])]
+        for e, row in zip(entries, decoded.rows, strict=True)
+    ]
+    return Contents(entries, decoded, notes, hashlib.sha256(json.dumps(content).encode()).hexdigest())
+
+
+def hold_out_entries(entries: list[Entry], load_rules: int) -> tuple[list[Entry], list[str]]:
     """Return the entries, some of them moved to a test or validation set if there is none, and notes about it."""
     labels = {e.path: e.label for e in entries if e.part == "train" and e.label is not None}
-    moved, notes = hold_out(labels, {e.part for e in entries if e.label is not None})
+    groups = {e.path: e.group for e in entries if e.part == "train" and e.group is not None}
+    moved, notes = hold_out(labels, {e.part for e in entries if e.label is not None}, groups, load_rules)
     return [e._replace(part=moved.get(e.path, e.part)) for e in entries], notes
 
 
-def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
-    """Return a note about the files that are not used, with the first three."""
+def drop_copied_entries(given: list[Entry], found: Contents, path: Path) -> tuple[Copies, list[Entry]]:
+    """Return the exact copies among image files, by their given parts, and the entries without them."""
+    part = {entry.path: entry.part for entry in given}
+    entries = [entry._replace(part=part[entry.path]) for entry in found.entries]
+    known = list_classes(entries, path)
+    items = []
+    for entry, row in zip(entries, found.decoded.rows, strict=True):
+        is_used = entry.part == "train" or entry.label is not None
+        items.append(Item(row.sha256 if is_used else entry.path, entry.part, entry.label, entry.path))
+    copies = find_copies(items)
+    left = [entries[i]._replace(label=None) if i in copies.unlabelled else entries[i] for i in copies.kept]
+    if len(left) < len(entries):
+        check_classes(known, [entry.label for entry in left if entry.part == "train"], copies)
+    return copies, left
+
+
+def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> list[str]:
+    """Return a note about the files that are not used, if any, with the first three."""
+    if not skipped:
+        return []
     first = ", ".join(f"{where} ({reason})" for where, reason in skipped[:3])
     more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
     count = (
@@ -99,7 +152,7 @@ def describe_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
         if len(skipped) == 1
         else f"{len(skipped)} images could not be used and were"
     )
-    return f"{count} skipped: {first}{more}."
+    return [f"{count} skipped: {first}{more}."]
 
 
 def divide(entries: list[Entry], pixels: np.ndarray, classes: tuple[str, ...]) -> dict[str, Images]:
@@ -110,8 +163,12 @@ def divide(entries: list[Entry], pixels: np.ndarray, classes: tuple[str, ...]) -
         warnings.simplefilter("ignore")  # torch warns that the pixels, mapped from a file, are read-only
         x = torch.from_numpy(pixels)
     paths = tuple(entry.path for entry in entries)
+    groups = number_groups([entry.group for entry in entries])
     ends = np.cumsum([0, *(sum(entry.part == part for entry in entries) for part in PART_ORDER)])
-    return {p: Images(x[a:b], y[a:b], paths[a:b]) for p, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)}
+    return {
+        part: Images(x[a:b], y[a:b], paths[a:b], groups=None if groups is None else groups[a:b])
+        for part, a, b in zip(PART_ORDER, ends, ends[1:], strict=False)
+    }
 
 
 def keep_labelled(part: Images) -> Images | None:
@@ -137,7 +194,8 @@ def list_classes(entries: list[Entry], path: Path) -> tuple[str, ...]:
     for entry in entries:
         if entry.label is not None and entry.label not in known:
             raise UserError(
-                f"{entry.path} is in the {entry.part} set with the label {entry.label!r}, which no training image has."
+                f"{entry.path} is in the {entry.part} set with the label {entry.label!r}, which no training image has; "
+                "label a training image so, or leave it out."
             )
     return tuple(sorted(known))
 
@@ -166,25 +224,44 @@ def add_labels(data: DataSet, path: Path) -> DataSet:
     key = "path" if paths is not None else "row"
     known = paths if paths is not None else map(str, data.train.source_rows)
     row_of = {name: i for i, name in enumerate(known)}
-    y, count = data.train.y.clone(), 0
+    copy_of = find_dropped(data)
+    y, count, unused = data.train.y.clone(), 0, 0
     for line, row in enumerate(read_rows(path, (key, "label")), start=2):
         label, where = row["label"], row[key].strip()
         if not label.strip():
             continue
         if label not in data.classes:
             raise UserError(f"{path} has the label {label!r} in line {line}; use one of: {', '.join(data.classes)}.")
+        name = where if paths is not None else f"train image {where}"
         index = row_of.get(where)
+        if index is None and name in copy_of:
+            kept = copy_of[name]
+            if kept is None:
+                unused += 1
+                continue
+            index = row_of[kept if paths is not None else kept.removeprefix("train image ")]
         if index is None:
             raise UserError(f"{path} names {where!r} in line {line}, which is not a training image of {data.name}.")
         y[index] = data.classes.index(label)
         count += 1
-    if not count:
+    if not count and not unused:
         raise UserError(f"{path} has no labels filled in; write them into its column 'label'.")
     content = hashlib.sha256(path.read_bytes()).hexdigest()
+    notes = [f"{count} labels were added from {path.name}."]
+    if unused:
+        of_copies = "is of a copy of a test or validation image and was"
+        if unused > 1:
+            of_copies = "are of copies of test or validation images and were"
+        notes.append(f"{unused} label{'s' * (unused > 1)} in {path.name} {of_copies} not used.")
     return replace(
         data,
         train=replace(data.train, y=y),
         files={**data.files, path.name: content},
-        notes=(*data.notes, f"{count} labels were added from {path.name}."),
+        notes=(*data.notes, *notes),
         more_labels=(*data.more_labels, str(path.absolute())),
     )
+
+
+def find_dropped(data: DataSet) -> dict[str, str | None]:
+    """Return, for each image that was dropped or has dropped copies, the training image that stands for it, if any."""
+    return {name: same.kept for same in data.copies if same.dropped for name in same.names}

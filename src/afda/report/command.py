@@ -13,6 +13,8 @@ def format_train_command(run: LoadedRun) -> str:
         options += ["--device", "cpu", "--threads", str(environment.threads)]
     for table in environment.more_labels or ():
         options += ["--more-labels", table]
+    if environment.group_by is not None:
+        options += ["--group-by", environment.group_by]
     shape = environment.shape or []
     if len(shape) == 3 and shape[1] == shape[2] and run.data is not None and run.data.train.paths is not None:
         options += ["--size", str(shape[1])]

@@ -130,7 +130,8 @@ def load_data_of(run: LoadedRun, data_sets: dict[str, DataSet | str]) -> LoadedR
     `data_sets` caches what is loaded, or why it cannot be.
     """
     environment = run.environment
-    key = str((environment.source, environment.shape, environment.more_labels))
+    options = environment.more_labels, environment.group_by, environment.load_rules
+    key = str((environment.source, environment.shape, options))
     if key not in data_sets:
         try:
             data_sets[key] = load_data(environment)

@@ -59,7 +59,13 @@ def evaluate_run(path: Path, name: str | None, runtime: Runtime) -> Evaluation:
 
 def load_data(environment: Environment) -> DataSet:
     """Load the data set of a run as its environment.json describes it."""
-    return load(environment.source, shape=environment.input_shape, more_labels=environment.more_labels or ())
+    return load(
+        environment.source,
+        shape=environment.input_shape,
+        more_labels=environment.more_labels or (),
+        group_by=environment.group_by,
+        load_rules=environment.load_rules,
+    )
 
 
 def select_labelled(data: DataSet, environment: Environment) -> Images:

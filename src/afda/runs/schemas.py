@@ -47,6 +47,9 @@ class Environment(RunFile):
     shape: list[Annotated[int, Field(ge=1)]] | None = None
     """`(c, h, w)` of images, or `(d,)` of vectors."""
     more_labels: list[str] | None = None
+    group_by: Literal["folder"] | None = None
+    load_rules: Literal[1, 2] = 1
+    """See `afda.data.hold_out.LOAD_RULES`; version 0.1 did not record them."""
     afda: str = ""
     data: dict[str, str] | None = None
     """The checksums of the data's files by name."""

@@ -1,19 +1,20 @@
 """Inspect a data set before training: what it contains, what is wrong with it, and how long training will take."""
 
-import hashlib
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from afda.data import load
 from afda.data.cache import read_headers
+from afda.data.copies import list_copies
 from afda.data.decode import Header
 from afda.data.files import TABLES, list_files
-from afda.data.images import DataSet, Images
-from afda.errors import UserError
+from afda.data.groups import GROUP_BY
+from afda.data.images import DataSet, Images, SameImages
+from afda.errors import UserError, unknown
 from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
@@ -85,7 +86,10 @@ class TimeEstimate(Value):
 
 
 Duplicates = dict[str, list[list[str]]]
-"""Names of identical images in groups, by where they occur; `contradicting` groups have different labels."""
+"""Names of identical images in groups, by where they occur; `contradicting` groups have different labels.
+
+From a user's own data the copies were dropped, as the notes say; those within one of the held-out sets and within the
+unlabelled images stay."""
 
 
 class DataCheck(Value):
@@ -143,6 +147,7 @@ def check_data(
     method: str | None = None,
     align: str | None = None,
     size: int | None = None,
+    group_by: str | None = None,
     device: str = "auto",
     precision: str = "auto",
     threads: int | None = None,
@@ -153,9 +158,11 @@ def check_data(
     `on_decode` is called with the number of decoded files and of all files. Raises UserError for what is neither a data
     set nor a folder or table of files.
     """
+    if group_by is not None and group_by not in GROUP_BY:
+        raise unknown("grouping", group_by, GROUP_BY)
     files = check_files(data)
     try:
-        loaded = load(data, side=size, progress=on_decode)
+        loaded = load(data, side=size, group_by=group_by, progress=on_decode)
     except UserError as error:
         if files is None:
             raise
@@ -163,7 +170,7 @@ def check_data(
     runtime = select_runtime(device, precision, threads)
     recipe = make_recipe(choose_default_recipe(loaded, runtime.device.type), loaded, method, align, labels)
     problem = find_problem(recipe, loaded)
-    duplicates = find_duplicates(loaded)
+    copies = find_copies(loaded)
     known = int((loaded.train.y >= 0).sum())
     found = DataCheck(
         name=loaded.name,
@@ -181,8 +188,8 @@ def check_data(
         ),
         notes=loaded.notes,
         skipped=tuple(FileProblem(path=path, reason=reason) for path, reason in loaded.skipped),
-        duplicates=duplicates,
-        warnings=tuple(list_warnings(loaded, duplicates, files.empty_classes if files is not None else ())),
+        duplicates=group_duplicates(copies),
+        warnings=tuple(list_warnings(loaded, copies, files.empty_classes if files is not None else ())),
         expected=None if problem else estimate_time(recipe, loaded, runtime),
     )
     return CheckResult(data=found, files=files, problem=problem)
@@ -220,24 +227,18 @@ def count_classes(data: DataSet, part: Images | None) -> dict[str, int]:
     return {name: numbers[k] for k, name in enumerate(data.classes)}
 
 
-def find_duplicates(data: DataSet) -> Duplicates:
-    """Return groups of images that are the same to the net, by the kinds in which they occur."""
-    places: dict[bytes, list[tuple[str, int, str]]] = defaultdict(list)
-    for part, images in (("train", data.train), ("validation", data.val), ("test", data.test)):
-        if images is None:
-            continue
-        for i, y in enumerate(images.y.tolist()):
-            kind = part if part != "train" else "labelled" if y >= 0 else "unlabelled"
-            name = images.name(i) if images.paths is not None else f"{part} {images.name(i)}"
-            places[hashlib.sha256(images.x[i].numpy().tobytes()).digest()].append((kind, y, name))
+def find_copies(data: DataSet) -> tuple[SameImages, ...]:
+    """Return images that are the same to the net; a user's own were found, and dropped, when they were loaded."""
+    return data.copies if os.path.isabs(data.source) else list_copies(data)
+
+
+def group_duplicates(copies: Iterable[SameImages]) -> Duplicates:
+    """Return the names of identical images, by the kinds in which they occur."""
     found: Duplicates = defaultdict(list)
-    for same in places.values():
-        if len(same) > 1:
-            kinds = sorted({kind for kind, _, _ in same})
-            names = [name for _, _, name in same]
-            found[" and ".join(kinds) if len(kinds) > 1 else f"within {kinds[0]}"].append(names)
-            if len({y for _, y, _ in same if y >= 0}) > 1:
-                found["contradicting"].append(names)
+    for same in copies:
+        found[" and ".join(same.kinds) if len(same.kinds) > 1 else f"within {same.kinds[0]}"].append(list(same.names))
+        if same.contradicting:
+            found["contradicting"].append(list(same.names))
     return dict(found)
 
 
@@ -249,9 +250,14 @@ def find_similar_names(classes: tuple[str, ...]) -> list[list[str]]:
     return [names for names in groups.values() if len(names) > 1]
 
 
-def list_warnings(data: DataSet, duplicates: Duplicates, empty_classes: tuple[str, ...]) -> list[str]:
-    """Return what is wrong, one sentence each, the worst first."""
-    found = [describe_duplicates(kind, groups) for kind, groups in sort_duplicates(duplicates)]
+def list_warnings(data: DataSet, copies: tuple[SameImages, ...], empty_classes: tuple[str, ...]) -> list[str]:
+    """Return what is wrong, one sentence each, the worst first; notes of the data tell of copies that were dropped."""
+    used = group_duplicates(same for same in copies if not same.dropped)
+    # Of copies with different labels the training images are dropped, but the label of the other may be the wrong one.
+    doubtful = group_duplicates(same for same in copies if same.dropped and same.contradicting and same.kept is None)
+    if doubtful:
+        used["contradicting"] = [*used.get("contradicting", []), *doubtful["contradicting"]]
+    found = [*data.warnings, *(describe_duplicates(kind, groups) for kind, groups in sort_duplicates(used))]
     for names in find_similar_names(data.classes):
         found.append(f"the classes {' and '.join(map(repr, names))} have similar names; is one of them a typing error?")
     for name in data.classes:

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from afda.data.groups import GROUP_BY
 from afda.data.images import DataSet
 from afda.errors import UserError, unknown
 from afda.machine.runtime import PRECISIONS
@@ -32,6 +33,8 @@ class TrainRequest:
     """Train for this long instead of a number of steps."""
     size: int | None = None
     """Side in pixels that images are resized to."""
+    group_by: str | None = None
+    """Keep the images of a folder that belong together on one side of the split: "folder" groups by sub-folder."""
     seed: int | None = None
     validation: bool | None = None
     """Hold out a validation set."""
@@ -70,6 +73,8 @@ class TrainRequest:
             raise UserError("--more-labels adds to all the labels of the data, so it excludes --labels.")
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
+        if self.group_by is not None and self.group_by not in GROUP_BY:
+            raise unknown("grouping", self.group_by, GROUP_BY)
 
     def to_arguments(self) -> list[str]:
         """Return the arguments of `afda` that make the same request."""

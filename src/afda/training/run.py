@@ -112,9 +112,11 @@ def write_description(training: Training, run: Run, asked: dict[str, Any] | None
         "source": data.source,
         "shape": list(data.train.shape),
         "more_labels": list(data.more_labels),
+        "group_by": data.group_by,
+        "load_rules": data.load_rules,
         "afda": __version__,
         "data": data.files,
-        "notes": list(data.notes),
+        "notes": [*data.warnings, *data.notes],
     }
     run.write_json("environment.json", environment | (asked or {}))
     held = {"test": data.test, "val": data.val}

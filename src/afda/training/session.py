@@ -10,6 +10,7 @@ from typing import Any
 
 from afda import recipes
 from afda.data import load
+from afda.data.hold_out import LOAD_RULES
 from afda.data.images import DataSet
 from afda.errors import UserError
 from afda.machine import launch
@@ -38,6 +39,8 @@ class TrainingStart:
     is_baseline: bool
     notes: tuple[str, ...]
     """What the user should know, one sentence each."""
+    warnings: tuple[str, ...] = ()
+    """What is probably wrong with the data, one sentence each."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,13 @@ class Session:
         """Return what begins; the notes are about the run, not its baseline."""
         is_baseline = recipe is not self.recipe
         notes = () if is_baseline else list_notes(recipe, self.data, training.runtime, self.recipe_name)
-        return TrainingStart(recipe=recipe, step=training.step, is_baseline=is_baseline, notes=tuple(notes))
+        return TrainingStart(
+            recipe=recipe,
+            step=training.step,
+            is_baseline=is_baseline,
+            notes=tuple(notes),
+            warnings=() if is_baseline else self.data.warnings,
+        )
 
     def summarise(self) -> TrainOutcome:
         """Read the results of the finished run and its baseline, and compare them."""
@@ -248,13 +257,15 @@ def restore_options(request: TrainRequest, begun: Run | None, keep_threads: bool
 
 
 def load_data(request: TrainRequest, begun: Run | None, callbacks: TrainCallbacks) -> DataSet:
-    """Load the data; for a run that has begun, with the image shape and the additional labels that it began with."""
+    """Load the data; for a run that has begun, with the image shape, labels and groups that it began with."""
     before = read_environment(begun)
     data = load(
         request.data,
         shape=before.input_shape,
         side=request.size,
         more_labels=[str(path) for path in request.more_labels] or before.more_labels or (),
+        group_by=request.group_by or before.group_by,
+        load_rules=before.load_rules if before.source else LOAD_RULES,
         progress=callbacks.on_decode,
     )
     return replace(data, test=None) if request.no_test else data
