@@ -21,11 +21,17 @@ from afda.data.arrays import convert_inputs, from_arrays
 from afda.data.images import UNLABELLED, DataSet, Images
 from afda.errors import UserError
 from afda.machine.runtime import Runtime, keep_freed_memory, select_runtime
+from afda.measures import fit_temperature
 from afda.nets import Output
 from afda.recipe import Recipe
-from afda.recipes import AFDA, recipe
+from afda.recipes import recipe
+from afda.recipes.candidates import list_candidates
 from afda.runs.model import compute_outputs
+from afda.runs.selection import Selection
+from afda.training.budget import LONGEST_TRIAL
 from afda.training.loop import run_updates
+from afda.training.request import AUTO
+from afda.training.select import TrialDone, begin_selection, run_trials
 from afda.training.state import Training, begin, make_log_line
 
 TORCH_STATE = threading.Lock()
@@ -42,7 +48,9 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     Parameters
     ----------
-    method : the semi-supervised method, such as "vat"; "a+b" adds two up, "supervised" uses the labels alone.
+    method : "auto" compares several by cross-validation on the labels, trains the best with all of them, and calibrates
+        `predict_proba` by the held-out predictions. Otherwise a semi-supervised method, such as "vat"; "a+b" adds two
+        up, "supervised" uses the labels alone, and "vat+entropy" is the paper's.
     align : "adversarial", "reversal", "mmd", or None.
     net, steps, labelled_batch, unlabelled_batch, learning_rate : None leaves each as in the recipe for such data.
     settings : any other field of the recipe, as a list of "path=value" such as "method.vat.radius=2.0".
@@ -57,6 +65,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     classes_ : the labels that occur in `y`, sorted.
     model_ : the trained `afda.runs.model.Model`, on the CPU.
     recipe_ : the `afda.Recipe` that it was trained by.
+    selection_ : the candidates that were compared, an `afda.runs.selection.Selection`; None unless `method` is "auto".
     n_features_in_ : `X.shape[1]`.
     feature_names_in_ : the names of the columns of `X`, if it has any.
     """
@@ -64,7 +73,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     def __init__(
         self,
         *,
-        method: str = AFDA,
+        method: str = AUTO,
         align: str | None = "adversarial",
         net: str | None = None,
         steps: int | None = None,
@@ -103,15 +112,19 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             )
         with raise_value_errors(), self._hold_torch_state(X) as machine:
             data = from_arrays(X, numbers, classes=list(map(str, self.classes_)))
-            self.recipe_ = self._recipe(data)
-            if self.recipe_.uses_unlabelled and known.all():
+            if known.all() and self._uses_unlabelled(data):
                 data = duplicate_unlabelled(data)
+            self.selection_ = self._compare(data, machine) if self.method == AUTO else None
+            self.recipe_ = self._recipe(data) if self.selection_ is None else self.selection_.read_chosen()
             training = begin(self.recipe_, data, machine)
             self._follow(training)
             if not training.is_finite():
                 raise ValueError("The loss stopped being a number; try a lower learning_rate.")
             self.model_ = training.make_model().eval().cpu()
             self.model_.zero_grad()
+            held_out = None if self.selection_ is None else self.selection_.collect_held_out()
+            if held_out is not None:
+                self.model_.temperature = fit_temperature(*held_out)
         self._shape = X.shape[1:]
         self._n_features_out = self.model_.classifier.features
         return self
@@ -139,8 +152,10 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(labels, self.predict(X)[known], sample_weight=weight))
 
-    def _recipe(self, data: DataSet) -> Recipe:
-        kind = "own-vectors" if len(data.train.shape) == 1 else "own-images"
+    def _uses_unlabelled(self, data: DataSet) -> bool:
+        return self.method == AUTO or self._recipe(data).uses_unlabelled
+
+    def _settings(self) -> list[str]:
         options = {
             "net": self.net,
             "steps": self.steps,
@@ -150,8 +165,24 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             "seed": check_random_state(self.random_state).randint(2**31 - 1),
         }
         changes = [f"{path}={value}" for path, value in options.items() if value is not None]
-        settings = [self.settings] if isinstance(self.settings, str) else list(self.settings or ())
-        return recipe(kind, data, self.method, self.align or "none").with_settings(changes + settings)
+        return changes + ([self.settings] if isinstance(self.settings, str) else list(self.settings or ()))
+
+    def _recipe(self, data: DataSet) -> Recipe:
+        kind = "own-vectors" if len(data.train.shape) == 1 else "own-images"
+        return recipe(kind, data, self.method, self.align or "none").with_settings(self._settings())
+
+    def _compare(self, data: DataSet, machine: Runtime) -> Selection:
+        """Compare the candidates of the automatic choice."""
+        candidates = list_candidates(data, settings=tuple(self._settings()), align=self.align or "none")
+        kind = "vectors" if len(data.train.shape) == 1 else "images"
+        selection = begin_selection(candidates, data, LONGEST_TRIAL[kind])
+
+        def show(trial: TrialDone) -> None:
+            if self.verbose:
+                print(f"trial {trial.done} of at most {trial.most}: {trial.candidate}")
+
+        run_trials(selection, data, machine, on_trial=show)
+        return selection
 
     def _follow(self, training: Training) -> None:
         every = math.ceil(training.recipe.steps / 10)

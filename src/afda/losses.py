@@ -31,8 +31,8 @@ def information(logits: Tensor, mean_prediction: Tensor, prior: Tensor) -> Tenso
     """Return the mean over images of sum_k p_k log(m_k / prior_k), which keeps the mean prediction m near a prior.
 
     m is a running mean, and constant here. The gradient is that of KL(m || prior) as far as m depends on these images,
-    undiminished by the slowness of m. With m the mean of the batch itself and a uniform prior, entropy and this term are
-    minus the mutual information of images and predictions, up to a constant (Krause et al., 2010).
+    undiminished by the slowness of m. With m the mean of the batch and a uniform prior, entropy plus this term is minus
+    the mutual information of images and predictions, up to a constant (Krause et al., 2010).
     """
     return (logits.softmax(dim=1).mean(dim=0) * (mean_prediction / prior).log()).sum()
 

@@ -14,7 +14,9 @@ from afda.cli import console
 from afda.recipe import Recipe
 from afda.registry import Metric
 from afda.runs.log import LogLine
+from afda.runs.selection import Selection
 from afda.training.metrics import describe_metrics
+from afda.training.select import TrialDone
 
 BAR = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 LOG_SECONDS = 10.0
@@ -93,6 +95,35 @@ class TrainingProgress(AbstractContextManager["TrainingProgress"]):
             left = (self.recipe.steps - line.step) * line.seconds / line.step
             words = f"step {line.step}/{self.recipe.steps} · {format_line(line, self.recipe)} · {left:.0f} s left"
             console.print_status(words)
+
+
+class TrialProgress(AbstractContextManager["TrialProgress"]):
+    """Shows the comparison of candidates: a bar on a terminal, else a line for each training."""
+
+    def __init__(self, selection: Selection) -> None:
+        folds, count = len(selection.folds), len(selection.candidates)
+        words = f"Comparing {count} candidates by cross-validation on the labels, in {folds} folds."
+        if folds:
+            console.print_status(words)
+        self.bar = Progress(*BAR, console=console.err, transient=True, disable=not console.err.is_terminal)
+        done = sum(len(candidate.trials) for candidate in selection.candidates)
+        self.task = self.bar.add_task("comparing", total=folds * count, completed=done)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def update(self, trial: TrialDone) -> None:
+        """Show a training that has ended, with the candidate's error so far."""
+        selection = trial.selection
+        estimate = selection.estimate(selection.find(trial.candidate))
+        words = f"{trial.candidate}: {estimate.wrong} of {estimate.images} wrong" if estimate else trial.candidate
+        self.bar.update(self.task, description=words, completed=trial.done)
+        if not console.err.is_terminal:
+            console.print_status(f"trial {trial.done}/{trial.most} · {words}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from afda.cli import console
 from afda.runs.evaluate import Evaluation
 from afda.runs.predict import PredictionSummary
 from afda.runs.schemas import Result, Scores
+from afda.runs.selection import Selection
 from afda.runs.statistics import wilson_interval
 from afda.training.check import CheckResult, DataCheck, FileCheck, TimeEstimate
 from afda.training.session import TrainOutcome
@@ -30,6 +31,11 @@ def format_error(error: float | None, scores: Scores | None) -> str:
     return f"{format_percent(error)}: {counts}"
 
 
+def format_cross_validation(scores: Scores | None) -> str:
+    """Return the error of trainings without some of the labels, on the images that lacked them."""
+    return format_error(None if scores is None else scores.error, scores)
+
+
 def format_bound(bound: dict[str, float]) -> str:
     """Return the risk gap and its bound of Theorem 1."""
     return f"{bound['gap']:.3f} ≤ {bound['total']:.3f} + {bound['remainder']:.3f}"
@@ -38,9 +44,11 @@ def format_bound(bound: dict[str, float]) -> str:
 def build_result_table(result: Result, title: str) -> Table:
     """Return the result of one run as a table."""
     table = Table(title=title, title_justify="left", show_header=False)
+    cross_validated = result.cross_validation is not None
     rows = {
         "test error": format_error(result.test_error, result.test),
         "validation error": format_error(result.val_error, result.validation),
+        **({"cross-validated error": format_cross_validation(result.cross_validation)} if cross_validated else {}),
         "MMD² of the features": "none" if result.mmd2 is None else f"{1000 * result.mmd2:.2f} × 10⁻³",
         **({"risk gap, bound": format_bound(result.bound)} if result.bound else {}),
         "labels, unlabelled": f"{result.labels}, {result.unlabelled}",
@@ -51,8 +59,27 @@ def build_result_table(result: Result, title: str) -> Table:
     return table
 
 
+def build_selection_table(selection: Selection) -> Table:
+    """Return the candidates with their cross-validated errors as a table."""
+    table = Table(title="Cross-validation on the labels", title_justify="left")
+    for column in ("candidate", "what it is", "error %", "95 % interval", "trainings"):
+        table.add_column(column, justify="left" if column in ("candidate", "what it is") else "right")
+    for candidate in selection.candidates:
+        estimate = selection.estimate(candidate)
+        error, interval = "", ""
+        if estimate is not None:
+            low, high = estimate.interval
+            error, interval = f"{estimate.error:.1f}", f"{low:.1f} to {high:.1f}"
+        name = f"{candidate.name} (chosen)" if candidate.name == selection.chosen else candidate.name
+        table.add_row(name, candidate.summary, error, interval, str(len(candidate.trials)))
+    return table
+
+
 def print_outcome(outcome: TrainOutcome) -> None:
     """Print the outcome of a training."""
+    if outcome.selection is not None:
+        console.out.print(build_selection_table(outcome.selection))
+        console.print_result(f"{outcome.selection.chosen} was taken: {outcome.selection.reason}.")
     console.out.print(build_result_table(outcome.result, f"{outcome.recipe.data}, {outcome.recipe.title}"))
     if outcome.verdict is not None:
         console.print_result(outcome.verdict)
@@ -107,7 +134,7 @@ def describe_estimate(expected: TimeEstimate) -> str:
     """Return a sentence about the time that training takes."""
     minutes = max(1, round(expected.minutes))
     pace = f"1,000 updates of {expected.net} take {expected.seconds_per_1000_steps:.0f} s on this machine"
-    whole = f"{expected.steps:,} updates" + (" and a baseline" if expected.seconds_per_1000_steps_supervised else "")
+    whole = f"{expected.steps:,} updates" + (" and the comparison of methods" if expected.comparison_minutes else "")
     return (
         f"{pace}. The default, {whole}, takes about {minutes} minute{'s' if minutes > 1 else ''}; "
         "use --minutes to train for a given time."

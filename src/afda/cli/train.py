@@ -58,7 +58,8 @@ def train(
     baseline: Annotated[
         bool | None,
         typer.Option(
-            help="Also train on the labelled images alone, to compare; default: with own data, if some are held out."
+            help="Also train on the labelled images alone, to compare; --no-baseline also skips the cross-validation "
+            "that compares a --method with it on own data."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.")] = None,
@@ -83,7 +84,8 @@ def train(
 ) -> None:
     """Train a classifier from labelled and unlabelled images.
 
-    The default method is AFDA: VAT and entropy with adversarial alignment.
+    With own data the default is --method auto, which compares several by cross-validation on the labels; with built-in
+    data sets it is AFDA: VAT and entropy with adversarial alignment.
     """
     from afda.cli import console, tables
     from afda.training.request import TrainRequest
@@ -132,8 +134,10 @@ def train(
 def follow_training(quiet: bool, stop: threading.Event) -> "Iterator[TrainCallbacks]":
     """Show the progress of a training and its baseline on standard error; signals set `stop` once it has begun."""
     from afda.cli import console
-    from afda.cli.progress import DecodingProgress, TrainingProgress
+    from afda.cli.progress import DecodingProgress, TrainingProgress, TrialProgress
     from afda.runs.log import LogLine
+    from afda.runs.selection import Selection
+    from afda.training.select import TrialDone
     from afda.training.session import TrainCallbacks, TrainingStart
 
     listen = partial(stop_on_signals, stop)  # until then Ctrl-C ends the command at once
@@ -143,6 +147,7 @@ def follow_training(quiet: bool, stop: threading.Event) -> "Iterator[TrainCallba
     with ExitStack() as stack:
         decoding = stack.enter_context(DecodingProgress())
         shown: TrainingProgress | None = None
+        trials: TrialProgress | None = None
 
         def show_start(start: TrainingStart) -> None:
             nonlocal shown
@@ -159,7 +164,25 @@ def follow_training(quiet: bool, stop: threading.Event) -> "Iterator[TrainCallba
             if shown is not None:
                 shown.update(line)
 
-        yield TrainCallbacks(on_ready=listen, on_decode=decoding.update, on_start=show_start, on_log=show_line)
+        def show_comparison(selection: Selection, notes: tuple[str, ...]) -> None:
+            nonlocal trials
+            stack.close()
+            for note in notes:
+                console.print_note(note)
+            trials = stack.enter_context(TrialProgress(selection))
+
+        def show_trial(trial: TrialDone) -> None:
+            if trials is not None:
+                trials.update(trial)
+
+        yield TrainCallbacks(
+            on_ready=listen,
+            on_decode=decoding.update,
+            on_compare=show_comparison,
+            on_trial=show_trial,
+            on_start=show_start,
+            on_log=show_line,
+        )
 
 
 def check(

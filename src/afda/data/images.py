@@ -1,5 +1,6 @@
 """A data set: images, labels with -1 for none, class names, and how it is usually prepared."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -109,6 +110,11 @@ class DataSet:
     load_rules: int = LOAD_RULES
     skipped: tuple[tuple[str, str], ...] = ()
     """Files that are not used, each with the reason."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the data are a user's own, so that nobody has chosen settings on them."""
+        return os.path.isabs(self.source)
 
     def __post_init__(self) -> None:
         for part in (self.train, self.val, self.test):

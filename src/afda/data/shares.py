@@ -43,7 +43,7 @@ class ClassShares(nn.Module):
 
     @torch.no_grad()
     def update(self, logits: Tensor, y: Tensor) -> None:
-        """Move the estimate by the predictions of one batch: labelled rows, with their labels y, then unlabelled ones."""
+        """Move the estimate by the logits of one batch: labelled rows, whose classes are y, then unlabelled ones."""
         of_labelled, predictions = logits.softmax(dim=1).to(self.mean.dtype).tensor_split([len(y)])
         new = 1 - self.decay
         self.mean.lerp_(predictions.mean(dim=0), new)

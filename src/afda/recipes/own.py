@@ -70,7 +70,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
 
 
 def linear(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
-    """A linear classifier on the inputs themselves; supervised, it is logistic regression with scikit-learn's penalty."""
+    """A linear classifier of the inputs; supervised, it is logistic regression with scikit-learn's penalty."""
     count = labels or max(int((data.train.y >= 0).sum()), 1)
     return build_recipe(
         data,

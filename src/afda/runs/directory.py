@@ -21,18 +21,21 @@ from afda.machine.strict_json import parse_json
 from afda.recipe import Recipe
 from afda.runs.log import Log, dump_json
 from afda.runs.schemas import Environment, ModelCard, Result, RunFile, SplitIndices
+from afda.runs.selection import Selection
 
 IN_USE = "is in use by another process"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 SNAPSHOT = "snapshot-"
 """Prefix of the files of models that are kept during training."""
+SELECTION = "selection.json"
+"""File with the trials of an automatic choice, which begins before there is a recipe."""
 BASELINE = "supervised-only"
 """Subdirectory of a run with its supervised-only baseline."""
 WORKING_FILES = (CHECKPOINT, PREVIOUS, f"{SNAPSHOT}*.safetensors")
 """Files that a run needs only until it is finished."""
 OWN_FILES = (
     *("result.json", *WORKING_FILES, "environment.json", "split.json", "skipped.csv", "log.jsonl", "report.html"),
-    *("model.json", "model.safetensors", BASELINE, "recipe.json"),
+    *("model.json", "model.safetensors", SELECTION, BASELINE, "recipe.json"),
 )
 """All files that a run writes, in the order in which they are removed: without a result a run is not finished, and with
 a recipe the directory is still that of a run."""
@@ -64,6 +67,15 @@ class Run:
 
     def read_split(self) -> SplitIndices:
         return self._read("split.json", SplitIndices)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run here: its recipe, or the choice of one."""
+        return (self.path / "recipe.json").exists() or (self.path / SELECTION).exists()
+
+    def read_selection(self) -> Selection | None:
+        """Return the automatic choice of the run's recipe; None if the user chose it."""
+        return self._read(SELECTION, Selection) if (self.path / SELECTION).exists() else None
 
     def read_model_card(self) -> ModelCard:
         return self._read("model.json", ModelCard)
@@ -154,18 +166,18 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out.")
         path.mkdir(parents=True, exist_ok=True)
-        if list_contents(path) and not (path / "recipe.json").exists():
+        if list_contents(path) and not run.begun:
             raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
     try:
         with explain_os_errors(path):
-            exists = bool(list_contents(path))
+            exists = any(inside.name != SELECTION for inside in list_contents(path))
             if exists and not (resume or overwrite):
                 raise UserError(
                     f"{path} already exists; add --resume to continue it, --overwrite to replace it, "
                     "or choose another --out."
                 )
-            if overwrite and not resume:
+            if exists and overwrite and not resume:
                 remove_own_files(path)
         if not exists or (overwrite and not resume):
             run.write("recipe.json", recipe.to_json().encode())
@@ -176,6 +188,26 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     except (UserError, RunFailed):
         run.unlock()
         raise
+    return run
+
+
+def open_selection(path: Path, *, overwrite: bool = False) -> Run:
+    """Create and lock the directory of a run whose recipe is still to be chosen, or open it to go on choosing.
+
+    A run that has a recipe is refused without `overwrite`; any other directory is refused always.
+    """
+    run = Run(path)
+    with explain_os_errors(path):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file; choose another --out.")
+        path.mkdir(parents=True, exist_ok=True)
+        if list_contents(path) and not run.begun:
+            raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
+    run.lock()
+    with explain_os_errors(path):
+        if overwrite:
+            remove_own_files(path)
+            (path / "recipe.json").unlink(missing_ok=True)
     return run
 
 

@@ -17,6 +17,7 @@ from afda.runs.directory import SNAPSHOT, Run
 from afda.runs.log import LogLine
 from afda.runs.model import Model, OutOfDistribution, compute_outputs, read_tensors
 from afda.runs.schemas import Result, Scores
+from afda.runs.selection import Selection
 
 PROGRESS_SAMPLE = 2000
 """The most labelled, unlabelled and validation images that are evaluated during training, of each kind."""
@@ -168,15 +169,19 @@ def evaluate_final(
     *,
     seconds: float,
     snapshots: Run | None = None,
+    selection: Selection | None = None,
 ) -> FinalEvaluation:
     """Evaluate a trained model, which stays as it is, after `seconds` of training.
 
     The test set is opened here, after the last update, and nowhere else. `snapshots` is the run whose snapshots are
-    tested as well.
+    tested as well. The held-out predictions of a `selection` calibrate the confidences where validation images do not.
     """
     outputs = TrainingOutputs.compute(model, data, split, runtime, most=FINAL_SAMPLE, seed=recipe.seed)
     validation, temperature = select_validation(data, split), model.temperature
     on_validation = on_test = None
+    held_out = None if selection is None else selection.collect_held_out()
+    if held_out is not None:
+        temperature = fit_temperature(*held_out)
     if validation is not None:
         logits = compute_outputs(model, validation.x, runtime).logits
         on_validation = compute_scores(logits, validation.y, data.classes)
@@ -197,6 +202,7 @@ def evaluate_final(
         temperature=temperature,
         test=on_test,
         validation=on_validation,
+        cross_validation=None if held_out is None else compute_scores(*held_out, data.classes),
         seconds=round(seconds, 2),
         images_per_second=round(recipe.steps * recipe.images_per_step / max(seconds, 1e-9), 1),
         test_curve=compute_test_curve(model, snapshots, data, runtime) if snapshots is not None else None,

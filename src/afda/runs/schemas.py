@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Percent = Annotated[float, Field(ge=0, le=100)]
-Part = Literal["test", "validation"]
-"""The images that an error is measured on."""
+Part = Literal["test", "validation", "cross-validation"]
+"""The images that an error is measured on; in cross-validation, labelled images by trainings without their labels."""
 MOST_VALUES = 4 * 100_000_000
 """The most numbers in one image or vector; a file can claim any shape."""
 
@@ -123,6 +123,8 @@ class Result(RunFile):
     temperature: float = 1.0
     test: Scores | None = None
     validation: Scores | None = None
+    cross_validation: Scores | None = None
+    """The scores of shorter trainings, each on labelled images whose labels it did not have."""
     seconds: Annotated[float, Field(ge=0)]
     images_per_second: Annotated[float, Field(ge=0)]
     test_curve: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Percent] | None = None
@@ -130,13 +132,15 @@ class Result(RunFile):
 
     @property
     def part(self) -> Part | None:
-        """The images that the error is measured on: test images, or validation images if no test set was opened."""
-        return "test" if self.test else "validation" if self.validation else None
+        """The images that the error is measured on: test images, else validation images, else labelled ones in turn."""
+        if self.test or self.validation:
+            return "test" if self.test else "validation"
+        return "cross-validation" if self.cross_validation else None
 
     @property
     def scores(self) -> Scores | None:
         """The scores on the images of `part`."""
-        return self.test or self.validation
+        return self.test or self.validation or self.cross_validation
 
 
 class ModelCard(RunFile):

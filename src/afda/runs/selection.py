@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from afda.measures import fit_temperature
+from afda.recipe import Recipe
 from afda.runs.schemas import Count, RunFile
 from afda.runs.statistics import Interval, corrected_t_test, wilson_interval
 
@@ -38,7 +38,15 @@ class Candidate(RunFile):
     summary: str
     recipe: dict[str, Any]
     uses_unlabelled: bool
-    trials: list[Trial] = []
+    trials: list[Trial] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether the unlabelled images help, and the sentence that says so."""
+
+    outcome: Outcome
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,11 @@ class Selection(RunFile):
     def find(self, name: str) -> Candidate:
         """Return the candidate of this name."""
         return next(candidate for candidate in self.candidates if candidate.name == name)
+
+    def read_chosen(self) -> Recipe:
+        """Return the recipe of the chosen candidate."""
+        assert self.chosen is not None
+        return Recipe.of(self.find(self.chosen).recipe)
 
     def collect_mistakes(self, candidate: Candidate) -> dict[int, int]:
         """Return 1 for each held-out image that a candidate misclassifies and 0 for the others, by row."""
@@ -96,7 +109,7 @@ class Selection(RunFile):
         return float(differences.mean()), float(differences.std(ddof=1) / math.sqrt(len(differences)))
 
     def is_better(self, first: Candidate, second: Candidate) -> bool:
-        """Return whether the first has less error than the second, by more than the standard error of the difference."""
+        """Return whether the first has less error than the second, by more than the noise of the difference."""
         excess, noise = self.compare(second, first)
         return excess > noise
 
@@ -131,16 +144,21 @@ class Selection(RunFile):
                 chosen = candidate
         return chosen
 
-    def fit_temperature(self, name: str) -> float:
-        """Return the temperature that calibrates a candidate's predictions for held-out images; 1 without any."""
-        candidate = self.find(name)
-        if not candidate.trials:
-            return 1.0
+    def collect_held_out(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the logits of the chosen candidate for held-out images, and their classes; None if it has no trial."""
+        candidate = None if self.chosen is None else self.find(self.chosen)
+        if candidate is None or not candidate.trials:
+            return None
         logits = [row for trial in candidate.trials for row in trial.logits]
-        y = [k for trial in candidate.trials for k in self.folds[trial.fold].y]
-        return fit_temperature(torch.tensor(logits), torch.tensor(y))
+        return torch.tensor(logits), torch.tensor([k for trial in candidate.trials for k in self.folds[trial.fold].y])
 
-    def judge(self) -> tuple[Outcome, str] | None:
+    @property
+    def held_out_rows(self) -> list[int]:
+        """The rows of the images that `collect_held_out` has logits for, in the same order."""
+        candidate = None if self.chosen is None else self.find(self.chosen)
+        return [row for trial in (candidate.trials if candidate else []) for row in self.folds[trial.fold].rows]
+
+    def judge(self) -> Judgement | None:
         """Return whether the unlabelled images help, from all trainings of the two candidates that differ in them.
 
         None if the best candidate on labels alone or the best with the pool was not trained. The test counts trainings,
@@ -149,21 +167,39 @@ class Selection(RunFile):
         simple, strong = (self._choose_among(pool) for pool in (False, True))
         if simple is None or strong is None or not simple.trials or not strong.trials:
             return None
-        of_simple, of_strong = self.estimate(simple), self.estimate(strong)
-        assert of_simple is not None
-        assert of_strong is not None
-        p = corrected_t_test(self._compare_folds(simple, strong), 1 / max(len(self.folds) - 1, 1))
-        difference = of_strong.error - of_simple.error
-        errors = f"cross-validated error {of_strong.error:.1f} % against {of_simple.error:.1f} %"
-        trainings = f"{len(strong.trials)} trainings each"
+        differences = self._compare_folds(simple, strong)
+        p = corrected_t_test(differences, 1 / max(len(self.folds) - 1, 1))
+        ours, theirs = self.collect_mistakes(strong), self.collect_mistakes(simple)
+        both = ours.keys() & theirs.keys()
+        with_pool, without = (100 * sum(mistakes[row] for row in both) / len(both) for mistakes in (ours, theirs))
+        difference = with_pool - without
+        errors = f"cross-validated error {with_pool:.1f} % against {without:.1f} %"
+        trainings = f"{len(differences)} trainings each"
         if p < SIGNIFICANT and difference:
             outcome: Outcome = "helped" if difference < 0 else "harmed"
             did = "help" if difference < 0 else "do harm"
-            return outcome, f"The unlabelled images {did}: {errors} on the labels alone ({trainings}, p = {p:.2g})."
-        return (
+            sentence = f"The unlabelled images {did}: {errors} on the labels alone ({trainings}, p = {p:.2g})."
+            return Judgement(outcome, sentence)
+        return Judgement(
             "unclear",
             f"Whether the unlabelled images help is unclear: {errors} on the labels alone may be chance ({trainings}).",
         )
+
+    def summarise(self) -> dict[str, Any]:
+        """Return the choice for JSON: the candidates with their errors, which one was taken, and why."""
+        rows = []
+        for candidate in self.candidates:
+            estimate = self.estimate(candidate)
+            rows.append(
+                {
+                    "name": candidate.name,
+                    "summary": candidate.summary,
+                    "trials": len(candidate.trials),
+                    "error": None if estimate is None else round(estimate.error, 4),
+                    "interval": None if estimate is None else [round(end, 4) for end in estimate.interval],
+                }
+            )
+        return {"chosen": self.chosen, "reason": self.reason, "candidates": rows}
 
     def _compare_folds(self, first: Candidate, second: Candidate) -> list[float]:
         """Return the difference of the errors on each fold that both were tested on."""

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from afda.data.images import DataSet
 from afda.errors import UserError
@@ -20,6 +21,60 @@ RESERVE = 0.1
 """Share of the time kept for reading the data, logging and checkpoints."""
 TRACES = 20
 """Evaluations during a training."""
+TRIALS = 0.4
+"""Share of a given time in which the candidates of an automatic choice are compared."""
+LONGEST_TRIAL = {"vectors": 0.5, "images": 0.25}
+"""The length of a trial as a share of the final training, at most; perceptrons for vectors take seconds."""
+ROUNDS = 3
+"""Folds that all candidates should be able to complete in the time of the trials."""
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """How an automatic choice divides the time."""
+
+    steps: int | None
+    """Updates of the final training; None leaves them as they are."""
+    seconds: float | None
+    """Time for the trials; None for as long as they take."""
+    share: float
+    """The length of a trial as a share of the final training."""
+
+
+def plan_selection(
+    recipes: Sequence[Recipe], data: DataSet, runtime: Runtime, minutes: float | None, started: float
+) -> SelectionPlan:
+    """Divide the time, or that of a final training if none is given, between trials and the final training.
+
+    Only the slowest candidate is measured. The time runs since `started`, a reading of the monotonic clock.
+    """
+    kind = "vectors" if len(data.train.shape) == 1 else "images"
+    if kind == "vectors" and minutes is None:
+        return SelectionPlan(None, None, LONGEST_TRIAL[kind])
+    slowest = max(recipes, key=lambda recipe: (recipe.images_per_step, len(recipe.objectives)))
+    training = start_trial(slowest, data, runtime)
+    overhead, per_step = measure_overhead_seconds(training), measure_step_seconds(training)
+    steps: int | None = None
+    if minutes is None:
+        seconds = max(60.0, slowest.steps * per_step)
+    else:
+        left = 60 * minutes * (1 - RESERVE) - overhead - (time.monotonic() - started)
+        seconds, count = TRIALS * left, int((1 - TRIALS) * left / per_step)
+        if count < FEWEST_STEPS:
+            raise refuse_minutes(minutes, count, (FEWEST_STEPS * per_step) / (1 - TRIALS) + overhead)
+        steps = count if kind == "images" else min(count, slowest.steps)
+    images = sum(recipe.images_per_step for recipe in recipes) / slowest.images_per_step
+    length = ROUNDS * images * per_step * (steps or slowest.steps)
+    return SelectionPlan(steps, seconds, min(LONGEST_TRIAL[kind], max(seconds / length, 1e-3)))
+
+
+def refuse_minutes(minutes: float, count: int, needed: float) -> UserError:
+    """Return the error for a time that is enough for too few updates; `needed` is in seconds."""
+    return UserError(
+        f"--minutes {minutes:g} is enough for {max(count, 0)} updates only on this machine; give it at least "
+        f"--minutes {math.ceil(1.5 * needed / (60 * (1 - RESERVE)))}, or use smaller images (--size) or a narrower net "
+        "(--set net.width=...)."
+    )
 
 
 def start_trial(recipe: Recipe, data: DataSet, runtime: Runtime) -> Training:
@@ -82,10 +137,5 @@ def fit_steps(
         per_step += measure_step_seconds(training)
     count = int((60 * minutes * (1 - RESERVE) - overhead - (time.monotonic() - started)) / per_step)
     if count < FEWEST_STEPS:
-        needed = (FEWEST_STEPS * per_step + overhead + time.monotonic() - started) / (60 * (1 - RESERVE))
-        raise UserError(
-            f"--minutes {minutes:g} is enough for {max(count, 0)} updates only on this machine; give it at least "
-            f"--minutes {math.ceil(1.5 * needed)}, or use smaller images (--size) or a narrower net "
-            "(--set net.width=...)."
-        )
+        raise refuse_minutes(minutes, count, FEWEST_STEPS * per_step + overhead + time.monotonic() - started)
     return count

@@ -18,10 +18,11 @@ from afda.errors import UserError, unknown
 from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
+from afda.recipes.candidates import list_candidates
 from afda.registry import Value
-from afda.training.baseline import make_baseline, should_train_baseline
-from afda.training.budget import measure_step_seconds, start_trial
+from afda.training.budget import LONGEST_TRIAL, measure_step_seconds, start_trial
 from afda.training.request import make_recipe
+from afda.training.select import FOLDS
 
 FEW_LABELS = 5
 """A class with fewer labels is reported."""
@@ -80,9 +81,10 @@ class TimeEstimate(Value):
     net: str
     steps: int
     seconds_per_1000_steps: float
-    seconds_per_1000_steps_supervised: float
-    """Of the baseline; 0 if there is none."""
+    comparison_minutes: float
+    """For comparing candidates before the training; 0 if there is only one."""
     minutes: float
+    """For all of it."""
 
 
 Duplicates = dict[str, list[list[str]]]
@@ -229,7 +231,7 @@ def count_classes(data: DataSet, part: Images | None) -> dict[str, int]:
 
 def find_copies(data: DataSet) -> tuple[SameImages, ...]:
     """Return images that are the same to the net; a user's own were found, and dropped, when they were loaded."""
-    return data.copies if os.path.isabs(data.source) else list_copies(data)
+    return data.copies if data.is_own else list_copies(data)
 
 
 def group_duplicates(copies: Iterable[SameImages]) -> Duplicates:
@@ -309,17 +311,21 @@ def join_names(names: list[str] | tuple[str, ...]) -> str:
 
 
 def estimate_time(recipe: Recipe, data: DataSet, runtime: Runtime) -> TimeEstimate:
-    """Measure how long training takes on this machine."""
-    training = start_trial(recipe, data, runtime)
-    per_step, of_baseline = measure_step_seconds(training), 0.0
-    if should_train_baseline(recipe, data):  # in the same precision
-        of_baseline = measure_step_seconds(start_trial(make_baseline(recipe), data, training.runtime))
+    """Measure how long training takes on this machine, with the comparison of candidates before it."""
+    per_step = measure_step_seconds(start_trial(recipe, data, runtime))
+    final = recipe.steps * per_step
+    trials = 0.0
+    if data.is_own and recipe.uses_unlabelled:
+        candidates = [one for _, _, one in list_candidates(data, recipe.labels)]
+        images = sum(one.images_per_step for one in candidates) / recipe.images_per_step
+        is_vectors = len(data.train.shape) == 1  # all trials are completed; with images they have a limit
+        trials = FOLDS * LONGEST_TRIAL["vectors"] * images * final if is_vectors else max(60.0, final)
     return TimeEstimate(
         net=recipe.net.name(),
         steps=recipe.steps,
         seconds_per_1000_steps=round(1000 * per_step, 1),
-        seconds_per_1000_steps_supervised=round(1000 * of_baseline, 1),
-        minutes=round(recipe.steps * (per_step + of_baseline) / 60, 1),
+        comparison_minutes=round(trials / 60, 1),
+        minutes=round((final + trials) / 60, 1),
     )
 
 

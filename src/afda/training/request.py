@@ -13,6 +13,9 @@ from afda.machine.runtime import PRECISIONS
 from afda.recipe import Recipe
 from afda.recipes import recipe as named_recipe
 
+AUTO = "auto"
+"""The method that compares several and takes the best."""
+
 
 @dataclass(frozen=True)
 class TrainRequest:
@@ -100,6 +103,10 @@ class TrainRequest:
 
     def make_recipe(self, name: str, data: DataSet) -> Recipe:
         """Return the recipe of this name, or in this file, with everything that the user asked for."""
+        return make_recipe(name, data, self.method, self.align, self.labels, self.list_settings())
+
+    def list_settings(self) -> list[str]:
+        """Return all that the user asked for about a recipe, but its parts, as settings."""
         options = {
             "labels": self.labels,
             "net": self.net,
@@ -108,7 +115,7 @@ class TrainRequest:
             "validation": self.validation,
         }
         settings = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
-        return make_recipe(name, data, self.method, self.align, self.labels, [*settings, *self.settings])
+        return [*settings, *self.settings]
 
 
 def make_recipe(

@@ -233,6 +233,7 @@ def write_result(training: Training, run: Run, snapshots: bool) -> None:
         training.runtime,
         seconds=training.seconds,
         snapshots=run if snapshots else None,
+        selection=run.read_selection(),
     )
     model.temperature, model.out_of_distribution = final.result.temperature, final.out_of_distribution
     save_model(run, model, training.recipe, training.data.train.shape)

@@ -6,6 +6,7 @@ candidates take turns, fold by fold, and one that is clearly worse is dropped (r
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -43,18 +44,27 @@ class TrialDone:
 OnTrial = Callable[[TrialDone], None]
 
 
-def begin_selection(recipes: Sequence[tuple[str, str, Recipe]], data: DataSet, steps_share: float = 1.0) -> Selection:
-    """Return the selection among recipes, each with its name and summary, before any trial."""
+def begin_selection(
+    recipes: Sequence[tuple[str, str, Recipe]], data: DataSet, steps_share: float = 1.0, chosen: str | None = None
+) -> Selection:
+    """Return the selection among recipes, each with its name and summary, before any trial.
+
+    `chosen` is the one that the user has named; the others are then only compared with it.
+    """
     labelled = recipes[0][2].split_of(data).labelled
     y = data.train.y.numpy()
-    folds = make_folds(labelled, y, recipes[0][2].seed, getattr(data.train, "groups", None))
+    folds = make_folds(labelled, y, recipes[0][2].seed, data.train.groups)
     return Selection(
         folds=[Fold(rows=fold.tolist(), y=y[fold].tolist()) for fold in folds],
         steps_share=steps_share,
         candidates=[
-            Candidate(name=name, summary=summary, recipe=made.model_dump(), uses_unlabelled=made.uses_unlabelled)
+            Candidate(
+                name=name, summary=summary, recipe=made.model_dump(), uses_unlabelled=made.uses_unlabelled, trials=[]
+            )
             for name, summary, made in recipes
         ],
+        chosen=chosen,
+        reason=None if chosen is None else "it was asked for",
     )
 
 
@@ -90,44 +100,57 @@ def run_trials(
     *,
     seconds: float | None = None,
     on_trial: OnTrial | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
-    """Run the trials that are not done yet, and choose; the first fold is always completed.
+    """Run the trials that are not done yet, and choose unless the user has; the first fold is always completed.
 
-    `seconds` limits the time: no further fold begins that would not end within it.
+    `seconds` limits the time: no further fold begins that would not end within it. When `stop` is set,
+    KeyboardInterrupt is raised.
     """
     started = time.monotonic()
     most = len(selection.folds) * len(selection.candidates)
     for number in range(len(selection.folds)):
-        left = [candidate for candidate in list_racing(selection) if len(candidate.trials) <= number]
+        left = [candidate for candidate in list_racing(selection, number) if len(candidate.trials) == number]
         expected = sum(candidate.trials[-1].seconds for candidate in left if candidate.trials)
         if seconds is not None and number and time.monotonic() - started + expected > seconds:
             break
         for candidate in left:
-            candidate.trials.append(run_trial(selection, candidate, number, data, runtime))
+            candidate.trials.append(run_trial(selection, candidate, number, data, runtime, stop))
             if on_trial is not None:
                 done = sum(len(other.trials) for other in selection.candidates)
                 on_trial(TrialDone(done, most, candidate.name, selection))
-    chosen, reason = selection.choose()
-    selection.chosen, selection.reason = chosen.name, reason
+    if selection.chosen is None:
+        chosen, reason = selection.choose()
+        selection.chosen, selection.reason = chosen.name, reason
 
 
-def list_racing(selection: Selection) -> list[Candidate]:
-    """Return the candidates that are not clearly worse than the best so far."""
-    most = max(len(candidate.trials) for candidate in selection.candidates)
-    racing = [candidate for candidate in selection.candidates if len(candidate.trials) >= most - 1]
-    if most < 2 or any(len(candidate.trials) < most for candidate in racing):
-        return racing  # in the middle of a fold
-    errors = {candidate.name: sum(selection.collect_mistakes(candidate).values()) for candidate in racing}
-    best = min(racing, key=lambda candidate: errors[candidate.name])
+def list_racing(selection: Selection, number: int) -> list[Candidate]:
+    """Return the candidates that are not clearly worse than the best after the first `number` folds, nor were before.
+
+    Later trials do not count, so a selection that is continued drops the same ones.
+    """
+    racing = [candidate for candidate in selection.candidates if len(candidate.trials) >= number]
+    if number < 2:
+        return racing
+    so_far = {c.name: c.model_copy(update={"trials": c.trials[:number]}) for c in racing}
+    errors = {name: sum(selection.collect_mistakes(candidate).values()) for name, candidate in so_far.items()}
+    best = so_far[min(errors, key=lambda name: errors[name])]
 
     def is_in(candidate: Candidate) -> bool:
-        excess, noise = selection.compare(candidate, best)
+        excess, noise = selection.compare(so_far[candidate.name], best)
         return excess <= CLEARLY_WORSE * noise
 
     return [candidate for candidate in racing if is_in(candidate)]
 
 
-def run_trial(selection: Selection, candidate: Candidate, number: int, data: DataSet, runtime: Runtime) -> Trial:
+def run_trial(
+    selection: Selection,
+    candidate: Candidate,
+    number: int,
+    data: DataSet,
+    runtime: Runtime,
+    stop: threading.Event | None = None,
+) -> Trial:
     """Train a candidate without the labels of a fold, and predict the images of the fold."""
     started = time.monotonic()
     recipe, fold = Recipe.of(candidate.recipe), selection.folds[number]
@@ -142,7 +165,8 @@ def run_trial(selection: Selection, candidate: Candidate, number: int, data: Dat
     trial_recipe = recipe.with_settings([f"steps={steps}", "labels=null", "validation=false"])
     training = begin(trial_recipe, hidden, runtime)
     for _ in run_updates(training):
-        pass
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
     rows = torch.tensor(fold.rows)
     logits = compute_outputs(training.make_model(), data.train.x, training.runtime, rows=rows).logits
     logits = logits.nan_to_num(0.0, 1e4, -1e4).clamp(-1e4, 1e4)

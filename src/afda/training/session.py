@@ -1,6 +1,5 @@
 """A training session: from what a user asks for to a finished run, with its baseline, on one or several processes."""
 
-import os.path
 import threading
 import time
 from collections.abc import Callable
@@ -18,15 +17,18 @@ from afda.machine.group import Group
 from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
-from afda.runs.directory import BASELINE, Run
+from afda.recipes.candidates import list_candidates
+from afda.runs.directory import BASELINE, SELECTION, Run, open_selection
 from afda.runs.log import LogLine
 from afda.runs.schemas import Environment, Result
+from afda.runs.selection import Selection
 from afda.runs.verdict import describe_comparison
-from afda.training.baseline import is_baseline_useful, make_baseline, should_train_baseline
-from afda.training.budget import fit_steps
-from afda.training.request import TrainRequest
+from afda.training.baseline import make_baseline
+from afda.training.budget import fit_steps, plan_selection
+from afda.training.request import AUTO, TrainRequest
 from afda.training.run import train
-from afda.training.state import Training
+from afda.training.select import TrialDone, begin_selection, run_trials
+from afda.training.state import Training, check_pool
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class TrainCallbacks:
     """Before the first update, when the data are loaded and everything is decided."""
     on_decode: Callable[[int, int], None] | None = None
     """With the number of image files that are decoded, and of all."""
+    on_compare: Callable[[Selection, tuple[str, ...]], None] = lambda selection, notes: None
+    """Before candidates are compared, with notes for the user."""
+    on_trial: Callable[[TrialDone], None] = lambda _: None
+    """After each training of a candidate."""
     on_start: Callable[[TrainingStart], None] = lambda _: None
     on_log: Callable[[LogLine], None] = lambda _: None
     """With each line of the log."""
@@ -58,23 +64,28 @@ class TrainCallbacks:
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """A finished run, beside its baseline if there is one."""
+    """A finished run, with the comparison of its candidates and its baseline if there are any."""
 
     path: Path
     recipe: Recipe
     result: Result
+    selection: Selection | None
+    """The candidates that were compared by cross-validation."""
     baseline: Result | None
     """The result of the baseline."""
     verdict: str | None
-    """Whether the unlabelled images helped, if there is a baseline."""
+    """Whether the unlabelled images helped, if that was measured."""
     was_finished: bool
     """True if the run was finished before, so that nothing was trained."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what `afda train --json` prints."""
         found = {"run": str(self.path), **self.result.to_dict()}
+        if self.selection is not None:
+            found["selection"] = self.selection.summarise()
         if self.baseline is not None:
             found["baseline"] = self.baseline.model_dump(include={"test_error", "val_error", "mmd2", "seconds"})
+        if self.verdict is not None:
             found["verdict"] = self.verdict
         return found
 
@@ -91,14 +102,26 @@ def run_training(
     When `stop` is set, the state is saved and TrainingStopped raised. Raises UserError for a mistake in the request and
     RunFailed for a training that failed.
     """
-    session = Session.open(request, callbacks or TrainCallbacks())
-    session.train(stop or threading.Event())
+    session = Session.open(request, callbacks or TrainCallbacks()).train(stop or threading.Event())
     return session.summarise() if session.role.rank == 0 else None
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Candidates to compare by cross-validation, and the time for it."""
+
+    selection: Selection
+    seconds: float | None
+
+    @property
+    def final(self) -> Recipe:
+        """The recipe that is trained in the end, or the first candidate if none is chosen yet."""
+        return Recipe.of(self.selection.find(self.selection.chosen or self.selection.candidates[0].name).recipe)
+
+
+@dataclass(frozen=True)
 class Session:
-    """A request with everything that it leaves open decided."""
+    """A request with everything that it leaves open decided, but the choice among candidates."""
 
     request: TrainRequest
     callbacks: TrainCallbacks
@@ -106,15 +129,18 @@ class Session:
     data: DataSet
     runtime: Runtime
     recipe: Recipe
+    """What is trained; if candidates are compared, the first of them until one is chosen."""
     recipe_name: str | None
     """The named recipe that was chosen; None for a run that is continued."""
     path: Path
+    comparison: Comparison | None
+    """The candidates that are compared before the training, if any."""
     has_baseline: bool
     was_finished: bool
 
     @classmethod
     def open(cls, request: TrainRequest, callbacks: TrainCallbacks) -> "Session":
-        """Load the data and decide on recipe, directory, baseline and number of steps."""
+        """Load the data and decide on recipe, directory, comparison, baseline and number of steps."""
         started = time.monotonic()
         role = launch.detect_role(request.processes, request.minutes is not None)
         if role.rank > 0:
@@ -127,21 +153,28 @@ class Session:
             raise UserError(
                 f"The run in {begun.path} is of {trained_on!r}, not of {data.name!r}; choose another --out."
             )
+        automatic = begun is None and is_automatic(request, data)
         # A run is continued with its own settings.
         name = str(begun.path / "recipe.json") if request.recipe is None and begun is not None else request.recipe
         name = name or choose_default_recipe(data, runtime.device.type)
-        recipe = request.make_recipe(name, data)
-        path = request.out or Path("runs") / f"{data.name}-{recipe.title}-{recipe.labels or 'all'}-seed{recipe.seed}"
-        if request.resume and not (path / "recipe.json").exists():
+        asked = replace(request, method=None) if request.method == AUTO else request
+        recipe = asked.make_recipe(name, data)
+        title = AUTO if automatic else recipe.title
+        path = request.out or Path("runs") / f"{data.name}-{title}-{recipe.labels or 'all'}-seed{recipe.seed}"
+        if request.resume and not Run(path).begun:
             raise UserError(f"There is no run to resume in {path}; leave out --resume to begin one.")
         if request.resume and request.out is None:  # with the options that it was started with
             return cls.open(replace(request, out=path), callbacks)
-        wanted = should_train_baseline(recipe, data) if request.baseline is None else request.baseline
-        has_baseline = wanted and recipe.uses_unlabelled
-        if request.minutes is not None:
-            both = [recipe, make_baseline(recipe)] if has_baseline else [recipe]
-            steps = fit_steps(request.minutes, both, data, runtime, started)
-            recipe = recipe.with_settings([f"steps={steps}"])
+        comparison = None
+        if begun is None and role.count == 1:
+            comparison = plan_comparison(asked, recipe, data, runtime, path, automatic, started)
+        elif automatic:
+            raise UserError("--method auto compares methods in one process; name a --method, or leave out --processes.")
+        if comparison is not None:
+            recipe = comparison.final
+        elif request.minutes is not None:
+            both = [recipe, make_baseline(recipe)] if request.baseline else [recipe]
+            recipe = recipe.with_settings([f"steps={fit_steps(request.minutes, both, data, runtime, started)}"])
         return cls(
             request=request,
             callbacks=callbacks,
@@ -149,23 +182,51 @@ class Session:
             data=data,
             runtime=runtime,
             recipe=recipe,
-            recipe_name=None if begun is not None else name,
+            recipe_name=None if begun is not None or automatic else name,
             path=path,
-            has_baseline=has_baseline,
+            comparison=comparison,
+            has_baseline=bool(request.baseline) and recipe.uses_unlabelled,
             was_finished=begun is not None and begun.finished,
         )
 
-    def train(self, stop: threading.Event) -> None:
-        """Train the run, then its baseline, as one of several processes or alone."""
+    def train(self, stop: threading.Event) -> "Session":
+        """Compare candidates, then train the run and its baseline, as one of several processes or alone.
+
+        Returns the session with the recipe that was trained.
+        """
         self.callbacks.on_ready()
+        session = self if self.comparison is None else replace(self, recipe=self.compare(self.comparison, stop))
         arguments, command = self.request.to_arguments(), self.request.to_resume_command(self.path)
         with launch.join_workers(self.role, self.runtime.device, arguments, command) as group:
-            self.train_one(self.recipe, self.path, self.runtime, group, stop)
-            if self.has_baseline:
+            session.train_one(session.recipe, self.path, self.runtime, group, stop)
+            if session.has_baseline:
                 # In the precision of the run, or it would be the one that suits the baseline best.
                 precision = read_environment(Run(self.path)).precision or self.request.precision
                 runtime = replace(self.runtime, precision=precision)
-                self.train_one(make_baseline(self.recipe), self.path / BASELINE, runtime, group, stop)
+                session.train_one(make_baseline(session.recipe), self.path / BASELINE, runtime, group, stop)
+        return session
+
+    def compare(self, comparison: Comparison, stop: threading.Event) -> Recipe:
+        """Run the trials, keeping them in the run's directory as they end, and return the recipe that is taken."""
+        request, selection = self.request, comparison.selection
+        run = open_selection(self.path, overwrite=request.overwrite and not request.resume)
+
+        def keep(trial: TrialDone) -> None:
+            run.write_json(SELECTION, trial.selection)
+            self.callbacks.on_trial(trial)
+
+        try:
+            self.callbacks.on_compare(selection, tuple(list_notes(self.recipe, self.data, self.runtime, None)))
+            run.write_json(SELECTION, selection)
+            run_trials(selection, self.data, self.runtime, seconds=comparison.seconds, on_trial=keep, stop=stop)
+            run.write_json(SELECTION, selection)
+        except KeyboardInterrupt:
+            done = sum(len(candidate.trials) for candidate in selection.candidates)
+            command = request.to_resume_command(self.path)
+            raise TrainingStopped(f"stopped after {done} trials; continue with: {command}") from None
+        finally:
+            run.unlock()
+        return selection.read_chosen()
 
     def train_one(self, recipe: Recipe, path: Path, runtime: Runtime, group: Group, stop: threading.Event) -> None:
         """Train one recipe; raise TrainingStopped with the command that continues it."""
@@ -204,7 +265,8 @@ class Session:
     def describe_start(self, recipe: Recipe, training: Training) -> TrainingStart:
         """Return what begins; the notes are about the run, not its baseline."""
         is_baseline = recipe is not self.recipe
-        notes = () if is_baseline else list_notes(recipe, self.data, training.runtime, self.recipe_name)
+        known = is_baseline or self.comparison is not None  # they were shown before the comparison
+        notes = () if known else list_notes(recipe, self.data, training.runtime, self.recipe_name)
         return TrainingStart(
             recipe=recipe,
             step=training.step,
@@ -215,20 +277,74 @@ class Session:
 
     def summarise(self) -> TrainOutcome:
         """Read the results of the finished run and its baseline, and compare them."""
-        result = Run(self.path).read_result()
+        run = Run(self.path)
+        result, selection = run.read_result(), run.read_selection()
         baseline = Run(self.path / BASELINE).read_result() if self.has_baseline else None
+        judged = None if selection is None else selection.judge()
+        verdict = None if judged is None else judged.sentence
+        if verdict is None and baseline is not None:
+            verdict = describe_comparison(result, baseline)
         return TrainOutcome(
             path=self.path,
             recipe=self.recipe,
             result=result,
+            selection=selection,
             baseline=baseline,
-            verdict=None if baseline is None else describe_comparison(result, baseline),
+            verdict=verdict,
             was_finished=self.was_finished,
         )
 
 
+def is_automatic(request: TrainRequest, data: DataSet) -> bool:
+    """Return whether the method is chosen by cross-validation: if asked for, and by default with a user's own data."""
+    if request.method == AUTO:
+        return True
+    return request.method is None and request.recipe is None and data.is_own
+
+
+def plan_comparison(
+    request: TrainRequest,
+    recipe: Recipe,
+    data: DataSet,
+    runtime: Runtime,
+    path: Path,
+    automatic: bool,
+    started: float,
+) -> Comparison | None:
+    """Return the candidates: all of the automatic choice, or the user's own method beside the labels alone.
+
+    None if nothing is to be compared: the user wants no baseline, or the method uses the labels alone.
+    """
+    kept = Run(path).read_selection() if request.resume else None
+    if kept is not None:
+        return Comparison(kept, None)
+    if automatic:
+        settings = request.list_settings()
+        candidates = list_candidates(data, request.labels, tuple(settings), request.align)
+        chosen = None
+    elif request.baseline is False or not recipe.uses_unlabelled or not data.is_own:
+        return None
+    else:
+        candidates = [
+            ("supervised", "network on the labels alone", make_baseline(recipe)),
+            (recipe.title, "as asked for", recipe),
+        ]
+        chosen = recipe.title
+    for _, _, one in candidates:
+        check_pool(one, data)
+    plan = plan_selection([one for _, _, one in candidates], data, runtime, request.minutes, started)
+    if plan.steps is not None:
+        candidates = [(n, text, set_steps(one, plan.steps)) for n, text, one in candidates]
+    return Comparison(begin_selection(candidates, data, plan.share, chosen), plan.seconds)
+
+
+def set_steps(recipe: Recipe, steps: int) -> Recipe:
+    """Return the recipe with this many updates; a linear classifier needs no more than its own."""
+    return recipe if recipe.net.name() == "linear" else recipe.with_settings([f"steps={steps}"])
+
+
 def find_begun_run(request: TrainRequest) -> Run | None:
-    """Return the run that is to be continued, if its directory is given and it has begun."""
+    """Return the run that is to be continued, if its directory is given and its recipe is known."""
     if request.resume and request.out is not None and (request.out / "recipe.json").exists():
         return Run(request.out)
     return None
@@ -277,7 +393,7 @@ def list_notes(recipe: Recipe, data: DataSet, runtime: Runtime, recipe_name: str
     if recipe_name is not None:
         notes.append(f"using recipe {recipe_name}. Use --recipe to change this (see afda list recipes).")
         is_default = recipe_name == choose_default_recipe(data, runtime.device.type)
-        if os.path.isabs(data.source) and is_default and recipe.net == recipes.recipe(recipe_name, data).net:
+        if data.is_own and is_default and recipe.net == recipes.recipe(recipe_name, data).net:
             shape = data.train.shape
             kind = "vectors" if len(shape) == 1 else f"images of {shape[2]}x{shape[1]} pixels"
             notes.append(f"using net {recipe.net.name()} for {kind}. Use --net to change this.")
@@ -288,10 +404,4 @@ def list_notes(recipe: Recipe, data: DataSet, runtime: Runtime, recipe_name: str
         notes.append("this CPU emulates bfloat16; --precision float32 is faster.")
     elif runtime.precision == "bfloat16" and runtime.is_automatic:
         notes.append("training in bfloat16, which is faster for this net. Use --precision to change this.")
-    if is_baseline_useful(recipe, data) and not should_train_baseline(recipe, data):
-        half = int((data.train.y >= 0).sum()) // 2
-        notes.append(
-            "no images are held out, so the effect of the unlabelled images cannot be measured. "
-            f"Use --labels {half} --validation to train on half of the labels and measure it on the others."
-        )
     return notes

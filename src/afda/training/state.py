@@ -161,12 +161,7 @@ def iter_tensors(state: Any) -> Iterator[Tensor]:
 
 def begin(recipe: Recipe, data: DataSet, runtime: Runtime, group: Group = ALONE) -> Training:
     """Draw the split and the first weights: functions of the seed."""
-    split = recipe.split_of(data)
-    if recipe.uses_unlabelled and not len(split.unlabelled):
-        raise UserError(
-            "Every training image has a label, so there are no unlabelled images to learn from; "
-            "keep fewer labels with --labels, or use --method supervised --align none."
-        )
+    split = check_pool(recipe, data)
     check_shares(recipe, group)
     objectives = recipe.objectives
     torch.manual_seed(recipe.seed)
@@ -198,6 +193,17 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime, group: Group = ALONE)
         shares=shares,
         group=group,
     )
+
+
+def check_pool(recipe: Recipe, data: DataSet) -> Split:
+    """Return the recipe's split of the data, or refuse one without the unlabelled images that the recipe needs."""
+    split = recipe.split_of(data)
+    if recipe.uses_unlabelled and not len(split.unlabelled):
+        raise UserError(
+            "Every training image has a label, so there are no unlabelled images to learn from; "
+            "keep fewer labels with --labels, or use --method supervised --align none."
+        )
+    return split
 
 
 M = TypeVar("M", bound=nn.Module)
