@@ -60,6 +60,5 @@ def test_copies_of_a_run(afda, photos, tmp_path):
     (out / "result.json").unlink()
     assert afda("train", photos, "--resume", "--out", out)[0] == 0
     shutil.copy(cat / "6.png", photos / "unlabeled" / "another.png")
-    (out / "result.json").unlink()
     code, _, err = afda("train", photos, "--resume", "--out", out)
     assert (code, "have changed since it was started" in err) == (2, True)
