@@ -13,7 +13,7 @@ from PIL import Image
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, digits):
-    """Digits as PNG files: 20 labels per class, the rest under unlabeled/, and a test folder."""
+    """Digits as PNG files: 50 labels per class, the rest under unlabeled/, and a test folder."""
     root = tmp_path_factory.mktemp("own")
     kept = dict.fromkeys(range(10), 0)
 
@@ -23,7 +23,7 @@ def place(tmp_path_factory, digits):
 
     for i, (image, y) in enumerate(zip(digits.train.x, digits.train.y.tolist(), strict=True)):
         kept[y] += 1
-        save(image, root / "images" / (f"digit {y}" if kept[y] <= 20 else "unlabeled"), f"{i}.png")
+        save(image, root / "images" / (f"digit {y}" if kept[y] <= 50 else "unlabeled"), f"{i}.png")
     for i, (image, y) in enumerate(zip(digits.test.x, digits.test.y.tolist(), strict=True)):
         save(image, root / "images" / "test" / f"digit {y}", f"{i}.png")
     return root
@@ -50,7 +50,7 @@ def run(place):
 
 def test_check(place):
     found = as_json(place, "check", "images")
-    assert found["images"]["labelled"] + found["images"]["validation"] == 200
+    assert found["images"]["labelled"] + found["images"]["validation"] == 500
     assert found["images"]["test"] == 500
     assert found["expected"]["seconds_per_1000_steps"] > 0
     assert found["problem"] is None
@@ -62,13 +62,13 @@ def test_train_within_minutes(run):
     alone = json.loads((run / "supervised-only" / "result.json").read_text())
     assert result["steps"] == alone["steps"] >= 50
     assert result["test_error"] < 60
-    assert result["labels"] == 160
+    assert result["labels"] == 400
     assert result["temperature"] != 1
 
 
 def test_it_says_whether_unlabelled_images_helped(place, run):
     again = afda(place, "train", "images", "--out", "run", "--resume")
-    assert "The supervised-only baseline, with the same 160 labels, has a test error of" in again.stdout
+    assert "The supervised-only baseline, with the same 400 labels, has a test error of" in again.stdout
     assert "unlabelled images" in again.stdout
     afda(place, "train", "images", "--out", "run", code=2)
 
@@ -172,7 +172,7 @@ def test_report_and_label_next(place, run):
     result = as_json(
         place, "train", "images", "--steps", "2", "--out", "more", "--no-baseline", "--more-labels", "filled.csv"
     )
-    assert result["labels"] == 160 + len(wanted)
+    assert result["labels"] == 400 + len(wanted)
     assert "baseline" not in result
 
 

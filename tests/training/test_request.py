@@ -18,6 +18,7 @@ from afda.training.request import TrainRequest
         ({"minutes": 1.0, "steps": 5}, "--minutes decides the number of updates"),
         ({"minutes": 1.0, "resume": True}, "--minutes decides the number of updates"),
         ({"labels": 5, "more_labels": (Path("a.csv"),)}, "so it excludes --labels"),
+        ({"group_by": "burst"}, "no grouping called 'burst'"),
         ({"precision": "float16"}, "did you mean 'bfloat16'?"),
     ],
 )
@@ -60,7 +61,12 @@ def test_arguments_make_the_same_request(monkeypatch):
         "x.npz", labels=7, method="vat+entropy", align="none", net="mlp", steps=3, size=16, seed=4, validation=False
     )
     others = TrainRequest(
-        "x.npz", minutes=0.5, recipe="r.json", settings=("net.width=1",), more_labels=(Path("a.csv"), Path("b.csv"))
+        "photos",
+        minutes=0.5,
+        recipe="r.json",
+        settings=("net.width=1",),
+        more_labels=(Path("a.csv"), Path("b.csv")),
+        group_by="folder",
     )
     last = TrainRequest(
         "x.npz", baseline=True, out=Path("o"), overwrite=True, device="cpu", precision="bfloat16", processes=2
