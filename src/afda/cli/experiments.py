@@ -31,6 +31,7 @@ from afda.cli.options import (
     select_runtime,
     stop_on_signals,
 )
+from afda.errors import UserError
 
 
 def demo(
@@ -217,10 +218,12 @@ def bench(
 ) -> None:
     """Measure training speed against a bare PyTorch loop.
 
-    With the word `quality`, measure errors instead. Also measures prediction, decoding, MMD^2 and start-up, in a quarter of an hour or more. The values are medians,
-    with the interquartile range; docs/explanation/performance.md explains each.
+    Also measures prediction, decoding, MMD^2 and start-up, in a quarter of an hour or more. The values are medians,
+    with the interquartile range; docs/explanation/performance.md explains each. `afda bench quality` measures errors.
     """
     if context.invoked_subcommand is not None:
+        if (only, device, precision, threads, as_json) != ("", "auto", "auto", None, False):
+            raise UserError(f"Options of `afda bench {context.invoked_subcommand}` follow that word; move them there.")
         return
     from afda.cli import console
     from afda.cli import experiment_tables as tables

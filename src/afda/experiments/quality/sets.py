@@ -48,10 +48,15 @@ class QualitySet:
 
 
 def build_from_sklearn(name: str, shape: tuple[int, ...], labels: int, rng: np.random.Generator, _: bool) -> Problem:
-    """Return a problem of one of scikit-learn's sets, a third of it (of the digits 28 %) to test on."""
+    """Return a problem of one of scikit-learn's sets, a third of it (of the digits 28 %) to test on.
+
+    Of equal samples only the first is kept: iris has two, and one of them could be tested on.
+    """
     from sklearn import datasets
 
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    kept = np.sort(np.unique(x, axis=0, return_index=True)[1])
+    x, y = x[kept], y[kept]
     train, test = split_off(y, generated.TEST_SHARE if name == "digits" else 1 / 3, rng)
     x = x.reshape(-1, *shape) / 16 if shape else x  # images are floats from 0 to 1
     given = choose_labels(y[train], dict.fromkeys(map(int, np.unique(y)), labels), rng)

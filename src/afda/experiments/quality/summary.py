@@ -130,6 +130,8 @@ class Summary:
     """1 - mean of ours / mean of supervised-only, in percent."""
     better_than_semi_supervised: float | None = None
     """Share of cells, in percent, in which our mean error is below those of LabelSpreading and SelfTraining."""
+    no_worse_than_semi_supervised: float | None = None
+    """The same with equal errors: where a method has no error at all, nothing can be better."""
     worst_harm: Mapping[int, Harm] = field(default_factory=dict)
     """By the number of labels per class."""
 
@@ -173,13 +175,14 @@ def summarise(rows: Sequence[Row]) -> Summary:
     pairs = [(row.errors[OURS], row.errors["supervised"]) for row in select("supervised")]
     supervised = sum(error for _, error in pairs)
     both = select(*SEMI_SUPERVISED)
-    ahead = sum(all(row.errors[OURS] < row.errors[method] for method in SEMI_SUPERVISED) for row in both)
+    leads = [(row.errors[OURS], min(row.errors[method] for method in SEMI_SUPERVISED)) for row in both]
     return Summary(
         cells=len(rows),
         duels=duels,
         relative_reduction=100 * mean(reduce_relatively(*pair) for pair in pairs) if pairs else None,
         reduction_of_mean=100 * reduce_relatively(sum(ours for ours, _ in pairs), supervised) if pairs else None,
-        better_than_semi_supervised=100 * ahead / len(both) if both else None,
+        better_than_semi_supervised=100 * mean(ours < best for ours, best in leads) if leads else None,
+        no_worse_than_semi_supervised=100 * mean(ours <= best for ours, best in leads) if leads else None,
         worst_harm=find_worst_harm(rows),
     )
 

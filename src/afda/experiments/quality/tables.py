@@ -51,12 +51,15 @@ def describe_summary(summary: Summary) -> list[str]:
     sentences = []
     if summary.relative_reduction is not None and summary.reduction_of_mean is not None:
         sentences.append(
-            f"Error relative to supervised-only: {-summary.relative_reduction:+.1f} % on average over {summary.cells} "
-            f"cells; {-summary.reduction_of_mean:+.1f} % for the mean error."
+            f"Error relative to supervised-only: {-summary.relative_reduction:+.1f} % on average over "
+            f"{summary.cells} cell{'s' if summary.cells > 1 else ''}; {-summary.reduction_of_mean:+.1f} % for the mean "
+            "error."
         )
     if summary.better_than_semi_supervised is not None:
         sentences.append(
-            f"Better than LabelSpreading and SelfTraining in {summary.better_than_semi_supervised:.0f} % of the cells."
+            "Better than both LabelSpreading and SelfTraining in "
+            f"{summary.better_than_semi_supervised:.0f} % of the cells, no worse in "
+            f"{summary.no_worse_than_semi_supervised:.0f} %."
         )
     harms = [f"{harm.points:+.1f} ({harm.set}) with {few}" for few, harm in summary.worst_harm.items()]
     if harms:
@@ -84,8 +87,8 @@ def render_page(name: str, scores: Iterable[Score]) -> str:
     versions = sorted({score.version for score in scores})
     parts = [
         f"# {name}\n",
-        f"`afda bench quality`: mean test errors in percent over the seeds {', '.join(map(str, seeds))}; the star marks "
-        f"the best column in hindsight. Version {', '.join(versions)}.\n",
+        f"`afda bench quality`: mean test errors in percent over the seeds {', '.join(map(str, seeds))}; the star "
+        f"marks the best column in hindsight. Version {', '.join(versions)}.\n",
         render_markdown(format_rows(rows)),
     ]
     for title, summary in describe_rows(rows):
