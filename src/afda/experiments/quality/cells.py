@@ -11,9 +11,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from afda import __version__
 from afda.errors import RunFailed, UserError, describe
@@ -35,17 +36,27 @@ class Cell(NamedTuple):
         return f"{self.set}, {self.labels_per_class} labels per class, seed {self.seed}, {self.method}"
 
 
+def check_column(name: str) -> str:
+    """Return the name of a column, or raise ValueError."""
+    if name not in COLUMNS:
+        raise ValueError(f"{name!r} is no column")
+    return name
+
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
 @dataclass(frozen=True)
 class Score:
     """The result of a cell: a line of the file."""
 
     set: str
-    labels_per_class: int
-    seed: int
-    method: str
-    error: float
+    labels_per_class: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)]
+    method: Annotated[str, AfterValidator(check_column)]
+    error: Percent
     """Test error in percent."""
-    balanced_error: float
+    balanced_error: Percent
     """The mean of the classes' test errors in percent."""
     seconds: float
     version: str = ""
@@ -60,13 +71,9 @@ class Score:
         """Read one line, or raise ValueError."""
         fields = parse_json(line)
         try:
-            score = cls(**fields)
-            score = cls(**{**fields, "error": float(score.error), "balanced_error": float(score.balanced_error)})
-        except TypeError:
+            return TypeAdapter(cls).validate_python(fields)
+        except ValidationError:
             raise ValueError("not the result of a cell") from None
-        if not (isinstance(score.set, str) and score.method in COLUMNS):
-            raise ValueError("not the result of a cell")
-        return score
 
 
 class Failure(NamedTuple):
@@ -99,13 +106,11 @@ def measure(cell: Cell) -> Score:
 def read_scores(file: Path) -> list[Score]:
     """Read the results in a file. A last line without its end, of a run that was cut off, does not count."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        *lines, _ = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{file} cannot be read as results of the quality suite; choose another --out.") from None
     scores = {}
     for number, line in enumerate(lines, 1):
-        if not line.endswith("\n"):
-            continue
         try:
             score = Score.from_json(line)
         except ValueError as error:
