@@ -13,7 +13,7 @@ import pytest
 from afda.errors import RunFailed, UserError
 from afda.experiments.quality import cells as quality_cells
 from afda.experiments.quality.cells import Cell, Failure, Score, check_failures, measure, read_scores, run_cells
-from afda.experiments.quality.competitors import COLUMNS, Prediction, predict
+from afda.experiments.quality.competitors import COLUMNS, Prediction, predict, standardise
 from afda.experiments.quality.plan import plan_cells
 from afda.experiments.quality.problem import Problem
 from afda.experiments.quality.sets import SETS
@@ -39,6 +39,14 @@ def test_competitors_learn_and_do_not_see_the_test_set(method):
     assert np.mean(predicted != problem.y_test) < 0.15
     fewer = Problem(problem.x, problem.y, problem.truth, problem.x_test[:5], problem.y_test[:5])
     assert np.array_equal(predict(method, fewer, 0).classes, predicted[:5])
+
+
+def test_vectors_are_standardised_and_pixels_are_not():
+    x, x_test = standardise(SETS["wine"].make(2, 0))
+    assert np.allclose((x.mean(axis=0), x.std(axis=0)), [[0], [1]])
+    assert not np.allclose(x_test.mean(axis=0), 0)
+    images = SETS["digits-images"].make(2, 0)
+    assert np.array_equal(standardise(images)[0], images.x.reshape(-1, 64))
 
 
 @pytest.mark.parametrize("method", CHEAP)
