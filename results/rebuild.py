@@ -1,4 +1,4 @@
-"""Rebuild every table in this folder from runs.jsonl.
+"""Rebuild every table in this folder from runs.jsonl and quality/*.jsonl.
 
     python results/rebuild.py                       # write the tables again
     python results/rebuild.py --add FOLDER PREFIX   # first add the finished runs below FOLDER, as PREFIX/...
@@ -18,6 +18,8 @@ from afda.experiments.cells import make_file_name, select_cells
 from afda.experiments.comparison import RunStore, build_rows, describe_precisions, describe_rows
 from afda.experiments.demo import WAYS, summarise_results
 from afda.experiments.evidence import RunRecord, collect_runs, read_evidence, records_below, write_evidence
+from afda.experiments.quality.cells import read_scores
+from afda.experiments.quality.tables import render_page
 from afda.experiments.tables import format_gain, format_pairs, render_markdown, write_table
 from afda.machine.files import write_atomically
 
@@ -255,11 +257,22 @@ def write_summary(name: str, runs: Runs, out: Path) -> Path:
     return path
 
 
+def rebuild_quality(out: Path, results: Path = RESULTS) -> list[Path]:
+    """Write a page for each file of results of `afda bench quality`, and return the pages."""
+    pages = []
+    for file in sorted((results / "quality").glob("*.jsonl")):
+        path = out / "quality" / "tables" / f"{file.stem}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, render_page(file.stem, read_scores(file)).encode())
+        pages.append(path)
+    return pages
+
+
 def rebuild_tables(records: Iterable[RunRecord], out: Path = RESULTS) -> list[Path]:
-    """Write every table from the records, and return the files."""
+    """Write every table from the records and from the files of the quality suite, and return the files."""
     runs = {record.path: record for record in records}
     files = [path for command in COMMANDS for path in rebuild_reproduction(command, runs, out)]
-    return files + [write_summary(name, runs, out) for name in SUMMARIES]
+    return [*files, *(write_summary(name, runs, out) for name in SUMMARIES), *rebuild_quality(out)]
 
 
 def main() -> None:

@@ -31,10 +31,18 @@ def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
-def describe_options() -> Iterator[str]:
-    """Yield a section with all arguments and options of every command."""
+def list_commands() -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name, those of a group after it."""
     group: Any = typer.main.get_command(app)
     for name, command in sorted(group.commands.items()):
+        yield name, command
+        for word, inner in sorted(getattr(command, "commands", {}).items()):
+            yield f"{name} {word}", inner
+
+
+def describe_options() -> Iterator[str]:
+    """Yield a section with all arguments and options of every command."""
+    for name, command in list_commands():
         arguments = [part for part in command.params if part.param_type_name == "argument"]
         options = [part for part in command.params if part.param_type_name != "argument" and not part.hidden]
         yield from ("", f"## afda {name}", "", " ".join((command.help or "").split()), "")

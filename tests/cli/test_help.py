@@ -30,7 +30,7 @@ def test_help_needs_no_torch():
         "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'PIL'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    for arguments in (["--help"], ["train", "--help"], ["--version"], []):
+    for arguments in (["--help"], ["train", "--help"], ["bench", "quality", "--help"], ["--version"], []):
         done = subprocess.run([sys.executable, "-c", check, *arguments], capture_output=True, text=True, check=False)
         assert "AssertionError" not in done.stderr
 
@@ -79,10 +79,22 @@ def test_every_setting_of_every_recipe_is_listed(digits):
     assert [c for c in changes if "optimisation.learning_rate" in c] == ["optimisation.learning_rate=0.003"]
 
 
+def list_commands():
+    """Return the functions of all commands, also of groups and their words, by name."""
+    found = {command.name: command.callback for command in app.registered_commands}
+    for group in app.registered_groups:
+        found[group.name] = group.typer_instance.registered_callback.callback
+        words = group.typer_instance.registered_commands
+        found |= {f"{group.name} {command.name}": command.callback for command in words}
+    return dict(sorted(found.items()))
+
+
 def list_parameters(command):
     """Yield the name, the type, typer's description and the default of every parameter of a command."""
-    hints = typing.get_type_hints(command.callback, include_extras=True)
-    for parameter in inspect.signature(command.callback).parameters.values():
+    hints = typing.get_type_hints(command, include_extras=True)
+    for parameter in inspect.signature(command).parameters.values():
+        if hints[parameter.name] is typer.Context:
+            continue
         kind, described = typing.get_args(hints[parameter.name])
         option = "--" + parameter.name.replace("_", "-")
         # In an annotation, typer keeps the first given name where the default would be.
@@ -101,8 +113,8 @@ def list_parameters(command):
 def describe_command_line():
     """Return every command with its arguments and options, their types and defaults."""
     lines = []
-    for command in sorted(app.registered_commands, key=lambda command: command.name):
-        lines.append(f"afda {command.name}")
+    for title, command in list_commands().items():
+        lines.append(f"afda {title}")
         for name, kind, _, default in list_parameters(command):
             text = (
                 str(kind).replace("pathlib._local.", "").replace("pathlib.", "")
@@ -120,13 +132,13 @@ def test_the_command_line_is_the_published_one():
 
 
 def test_every_help_text_is_a_sentence():
-    for command in app.registered_commands:
-        summary = inspect.getdoc(command.callback).splitlines()[0]
+    for title, command in list_commands().items():
+        summary = inspect.getdoc(command).splitlines()[0]
         assert summary.endswith(".")
         assert len(summary) <= 65, f"{summary} is cut off in afda --help"
         for name, _, described, _ in list_parameters(command):
             assert described.help, name
-            assert described.help.endswith((".", "...")), f"{command.name} {name}: {described.help}"
+            assert described.help.endswith((".", "...")), f"{title} {name}: {described.help}"
 
 
 def test_help_takes_less_than_half_a_second_of_the_processor():

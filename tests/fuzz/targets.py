@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,8 @@ from afda.data.files import list_table
 from afda.data.own import add_labels
 from afda.data.own import load as load_images
 from afda.data.sets import cifar10, svhn
+from afda.experiments.quality.cells import Score, open_results
+from afda.experiments.quality.tables import render_page as render_quality
 from afda.experiments.sweep import Job, seconds_left
 from afda.machine.runtime import select_runtime
 from afda.recipe import Recipe
@@ -259,6 +262,16 @@ def list_of_images(folder: Path, content: bytes) -> object:
     model, shape = load_model(finished())
     todo = find_items([str(written(folder / "a.txt", content))], lambda *_: None)
     return list(predict_items(model, shape, todo, select_runtime("cpu"), lambda *_: None))
+
+
+def quality_scores() -> list[bytes]:
+    scores = [Score("iris", 2, seed, method, 5.0, 6.0, 0.1, "1") for seed in (0, 1) for method in ("ours", "logistic")]
+    return ["".join(json.dumps(asdict(score)) + "\n" for score in scores).encode()]
+
+
+@target(quality_scores)
+def quality_jsonl(folder: Path, content: bytes) -> object:
+    return render_quality("quality", open_results(written(folder / "quality.jsonl", content)))
 
 
 # Recipes, runs and models

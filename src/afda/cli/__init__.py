@@ -65,9 +65,14 @@ def list_(
 
 for command in (
     *(experiments.demo, train.train, models.evaluate, experiments.reproduce, experiments.tune, train.check),
-    *(models.predict, list_, models.report, models.export, experiments.bench),
+    *(models.predict, list_, models.report, models.export),
 ):
     app.command(command.__name__.rstrip("_"))(command)
+
+benchmarks = typer.Typer(rich_markup_mode=None)
+benchmarks.callback(invoke_without_command=True)(experiments.bench)
+benchmarks.command("quality")(experiments.quality)
+app.add_typer(benchmarks, name="bench")
 
 
 def main() -> None:

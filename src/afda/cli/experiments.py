@@ -1,5 +1,7 @@
 """The demonstration, the paper's experiments and the benchmark: `afda demo`, `reproduce`, `tune` and `bench`."""
 
+import contextlib
+import os
 import shlex
 import sys
 import threading
@@ -29,6 +31,7 @@ from afda.cli.options import (
     select_runtime,
     stop_on_signals,
 )
+from afda.errors import UserError
 
 
 def demo(
@@ -204,6 +207,7 @@ def tune(
 
 
 def bench(
+    context: typer.Context,
     only: Annotated[
         str, typer.Option(help="Measure only rows whose names begin like this, such as step_efficiency/cpu.")
     ] = "",
@@ -215,8 +219,12 @@ def bench(
     """Measure training speed against a bare PyTorch loop.
 
     Also measures prediction, decoding, MMD^2 and start-up, in a quarter of an hour or more. The values are medians,
-    with the interquartile range; docs/explanation/performance.md explains each.
+    with the interquartile range; docs/explanation/performance.md explains each. `afda bench quality` measures errors.
     """
+    if context.invoked_subcommand is not None:
+        if (only, device, precision, threads, as_json) != ("", "auto", "auto", None, False):
+            raise UserError(f"Options of `afda bench {context.invoked_subcommand}` follow that word; move them there.")
+        return
     from afda.cli import console
     from afda.cli import experiment_tables as tables
     from afda.cli.progress import task_progress
@@ -239,3 +247,50 @@ def bench(
             console.print_json({"machine": machine, "rows": [row._asdict() for row in rows]})
         else:
             console.out.print(tables.build_bench_table(rows, machine))
+
+
+def quality(
+    sets: Annotated[str, typer.Option(help="Sets to run, such as iris,digits; default: all.")] = "",
+    labels: Annotated[str, typer.Option(help="Numbers of labels per class.")] = "2,5,20",
+    seeds: Annotated[int, typer.Option(help="Labelled sets and test sets to average over.", min=1, max=100)] = 5,
+    methods: Annotated[str, typer.Option(help="Columns to run, such as ours,logistic; default: all.")] = "",
+    tuning: Annotated[
+        bool,
+        typer.Option("--tuning", help="Use the seeds and sets for choosing settings, which are never reported."),
+    ] = False,
+    jobs: Annotated[int | None, typer.Option(help="Processes of one thread each; default: all cores.", min=1)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .jsonl file for every result, so that a run can be continued.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare test errors on many small data sets.
+
+    The columns are method="auto", AFDA, supervised-only training, and what a user would try instead in scikit-learn.
+    """
+    from afda.cli import console
+    from afda.cli import quality_tables as tables
+    from afda.cli.progress import task_progress
+    from afda.experiments.quality.cells import Cell, Failure, Score, check_failures, run_cells
+    from afda.experiments.quality.plan import plan_cells
+
+    plan = plan_cells(sets, labels, seeds, methods, tuning)
+    for note in plan.notes:
+        console.print_note(note)
+    results = dict[Cell, Score | Failure]()
+    try:
+        with (
+            task_progress(len(plan.cells)) as progress,
+            contextlib.closing(run_cells(plan.cells, out, jobs or os.cpu_count() or 1)) as running,
+        ):
+            for result in running:
+                results[result.cell] = result
+                progress(str(result.cell), len(results))
+    finally:  # also after an interruption
+        ordered = [results[cell] for cell in plan.cells if cell in results]
+        scores = [result for result in ordered if isinstance(result, Score)]
+        if as_json:
+            console.print_json(tables.list_quality(scores))
+        else:
+            tables.print_quality(scores)
+    check_failures([result for result in ordered if isinstance(result, Failure)], len(plan.cells))

@@ -21,6 +21,8 @@ from afda.training.select import TrialDone
 BAR = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 LOG_SECONDS = 10.0
 """Seconds between two lines of a training where there is no terminal."""
+TASK_SECONDS = 60.0
+"""Seconds between two lines of a list of tasks there."""
 
 
 def format_line(line: LogLine, recipe: Recipe) -> str:
@@ -145,7 +147,18 @@ def show_status(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def task_progress(total: int) -> Iterator[Callable[[str, int], None]]:
-    """Show a bar with the name of the task under way and how many are done."""
-    with Progress(*BAR, console=console.err, transient=True) as bar:
-        task = bar.add_task("measuring", total=total)
-        yield lambda name, done: bar.update(task, description=name, completed=done)
+    """Show the name of a task and how many are done: a bar on a terminal, else a line per minute."""
+    if console.err.is_terminal:
+        with Progress(*BAR, console=console.err, transient=True) as bar:
+            task = bar.add_task("measuring", total=total)
+            yield lambda name, done: bar.update(task, description=name, completed=done)
+        return
+    printed = time.monotonic()
+
+    def print_line(name: str, done: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed > TASK_SECONDS:
+            printed = time.monotonic()
+            console.print_status(f"{done} of {total} done; {name}")
+
+    yield print_line
