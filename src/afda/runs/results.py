@@ -184,10 +184,12 @@ def evaluate_final(
             temperature = fit_temperature(logits, validation.y)
     if data.test is not None:
         on_test = compute_scores(compute_outputs(model, data.test.x, runtime).logits, data.test.y, data.classes)
+    evaluated = on_test or on_validation
     result = Result(
         test_error=on_test.error if on_test is not None else None,
         val_error=on_validation.error if on_validation is not None else None,
         labelled_error=outputs.labelled_error(),
+        balanced_error=evaluated.balanced_error if evaluated is not None else None,
         mmd2=outputs.mmd2(),
         bound=outputs.bound(model),
         labels=len(split.labelled),

@@ -3,6 +3,14 @@
 from afda.recipe import Recipe
 from afda.registry import Metric
 
+BALANCED_ERROR = Metric(
+    name="balanced_error",
+    label="balanced error",
+    description="Mean of the class errors: every class counts the same, however many images it has.",
+    unit="%",
+    direction="lower",
+)
+"""Part of a result, not of the log."""
 LOGGED = (
     Metric(
         name="supervised",
