@@ -229,6 +229,12 @@ def test_bad_values_are_one_sentence(setting, words):
     sentence(error)
 
 
+def test_balanced_batches_need_no_logit_adjustment():
+    with pytest.raises(UserError, match="class shares that logit_adjustment corrects for; use one") as error:
+        made("digits-demo").with_settings(["sampling=balanced", "logit_adjustment=1"])
+    sentence(error)
+
+
 def test_statistics_need_images_that_pass():
     with pytest.raises(UserError, match="statistics can only be 'labelled'"):
         made("digits-demo", "supervised", "none").with_settings(["statistics=both"])

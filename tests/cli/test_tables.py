@@ -63,7 +63,14 @@ def test_names_of_classes_are_not_markup():
     scores = Scores(error=12.5, class_errors=errors, confusion=[[3, 0, 1], [0, 0, 0], [0, 0, 3]])
     text = render(tables.build_evaluation_table(Evaluation(Path("runs/[/a]"), "d[bold]", scores)))
     text = " ".join(text.split())
-    for words in (*errors, "runs/[/a] on 7 images of d[bold]", "4 │ 10.00 %", "0 │ │", "12.50 %", "(mean of the classes) │ │ 12.50 %"):
+    for words in (
+        *errors,
+        "runs/[/a] on 7 images of d[bold]",
+        "4 │ 10.00 %",
+        "0 │ │",
+        "12.50 %",
+        "(mean of the classes) │ │ 12.50 %",
+    ):
         assert words in text
 
 

@@ -24,21 +24,23 @@ from small_runs import assert_same, make_light_recipe, read_log, train_until
 
 
 @pytest.mark.parametrize(
-    ("method", "align"),
+    ("method", "align", "settings"),
     [
-        ("supervised", "adversarial"),
-        ("pi-model", "adversarial"),
-        ("fixmatch", "none"),
-        ("temporal-ensembling", "adversarial"),
-        ("mean-teacher", "adversarial"),
-        ("vat+entropy", "adversarial"),
-        ("vat+entropy", "reversal"),
-        ("entropy", "mmd"),
-        ("supervised", "none"),
+        ("supervised", "adversarial", []),
+        ("pi-model", "adversarial", []),
+        ("fixmatch", "none", []),
+        ("temporal-ensembling", "adversarial", []),
+        ("mean-teacher", "adversarial", []),
+        ("vat+entropy", "adversarial", []),
+        ("vat+entropy", "reversal", []),
+        ("entropy", "mmd", []),
+        ("supervised", "none", []),
+        ("supervised", "none", ["sampling=balanced"]),
+        ("vat+entropy", "adversarial", ["logit_adjustment=1", "balanced=false"]),
     ],
 )
-def test_a_resumed_run_is_the_same_to_the_last_bit(some_digits, tmp_path, method, align):
-    made = make_light_recipe(some_digits, method, align, "net=small", "net.width=0.25", "validation=true")
+def test_a_resumed_run_is_the_same_to_the_last_bit(some_digits, tmp_path, method, align, settings):
+    made = make_light_recipe(some_digits, method, align, "net=small", "net.width=0.25", "validation=true", *settings)
     whole = train_until(made, some_digits, tmp_path / "whole")
     for step in (1, 5, 11):
         parts = train_until(made, some_digits, tmp_path / "parts", stop_at=step)

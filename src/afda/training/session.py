@@ -71,7 +71,9 @@ class TrainOutcome:
         """Return what `afda train --json` prints."""
         found = {"run": str(self.path), **self.result.to_dict()}
         if self.baseline is not None:
-            found["baseline"] = self.baseline.model_dump(include={"test_error", "val_error", "balanced_error", "mmd2", "seconds"})
+            found["baseline"] = self.baseline.model_dump(
+                include={"test_error", "val_error", "balanced_error", "mmd2", "seconds"}
+            )
             found["verdict"] = self.verdict
         return found
 

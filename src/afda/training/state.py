@@ -86,7 +86,15 @@ class Training:
             seed=recipe.seed,
             device=self.runtime.device,
             group=self.group,
+            sampling=recipe.sampling,
         )
+
+    @cached_property
+    def log_shares(self) -> Tensor:
+        """The logarithm of each class's share of the labels; a class without labels counts as if it had one."""
+        labels = self.data.train.y.numpy()[self.split.labelled]
+        counts = np.bincount(labels, minlength=len(self.data.classes)).clip(min=1)
+        return torch.from_numpy(np.log(counts / counts.sum())).float().to(self.runtime.device)
 
     def make_model(self) -> Model:
         """Return what is evaluated and kept: the teacher if there is one, else the student."""
