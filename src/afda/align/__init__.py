@@ -1,6 +1,6 @@
 """Ways of aligning the features of labelled and unlabelled images, one file each; a new file is a new alignment."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,12 +32,21 @@ class Align(Objective):
 
 
 class WithDiscriminator(Align):
-    """An alignment against a discriminator d."""
+    """An alignment against a discriminator d.
+
+    With `hidden` "auto", d has twice as many units per hidden layer as there are features, but 64 to 1024.
+    """
 
     metrics: ClassVar[tuple[Metric, ...]] = (DISCRIMINATOR_ACCURACY,)
 
-    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
+    hidden: Annotated[int, Field(gt=0, le=20_000)] | Literal["auto"] = Field(
+        1024, description="units of each of d's two hidden layers; auto: twice the number of features, from 64 to 1024"
+    )
     learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
+
+    def count_hidden(self, features: int) -> int:
+        """Return the units of each hidden layer of d for this number of features."""
+        return min(1024, max(64, 2 * features)) if self.hidden == "auto" else self.hidden
 
     def own_rates(self, rates: Rates) -> Rates:
         return rates.rescale(self.learning_rate)

@@ -1,18 +1,30 @@
 """Recipes for a user's own data."""
 
+import math
+
+from afda.align import WithDiscriminator
 from afda.data.images import DataSet
 from afda.data.source import NamedRecipe
 from afda.errors import UserError
 from afda.recipe import Recipe
 from afda.recipes import CONSISTENCY, TEACHER, build_recipe, choose_methods, choose_statistics
+from afda.registry import find_plugin
+
+PER_ROOT = 0.045
+"""VAT's radius for images per root of the number of inputs."""
+SMALLEST_RADIUS = 1.5
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
-    """Images of any kind: a small net up to 16 pixels, an eighth of ConvLarge above."""
+    """Images of any kind: a small net up to 16 pixels, an eighth of ConvLarge above.
+
+    VAT's radius is 0.045 times the root of the number of inputs, 2.5 for 32x32 colour images, but at least 1.5, which
+    suits the 8x8 digits: per input they need four times as much, so no single factor fits both.
+    """
     if len(data.train.shape) != 3:
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
     tiny = min(data.train.shape[1:]) <= 16
-    radius = 1.5 if tiny else 2.5
+    large = PER_ROOT * math.prod(data.train.shape) ** 0.5 >= SMALLEST_RADIUS
     return build_recipe(
         data,
         labels=labels,
@@ -21,11 +33,15 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         else {"name": "conv-large", "width": 0.125, "momentum": 0.05},
         method=choose_methods(
             method,
-            vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
+            vat={
+                **({"radius": PER_ROOT, "scale": "root"} if large else {"radius": SMALLEST_RADIUS}),
+                "xi": 1e-2,
+                "on": "unlabelled",
+            },
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
-        align=align,
+        align=choose_alignment(align),
         steps=1500 if tiny else 4000,
         # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
         labelled_batch=min(64, max(16, len(data.classes))),
@@ -39,7 +55,6 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
     """Vectors such as embeddings: a perceptron, trained in seconds."""
     if len(data.train.shape) != 1:
         raise UserError(f"{data.name} has images, not vectors; use the recipe own-images.")
-    (size,) = data.train.shape
     return build_recipe(
         data,
         labels=labels,
@@ -47,17 +62,24 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         # Inputs have unit variance, so their norm grows as the root of their number; so does a fair perturbation.
         method=choose_methods(
             method,
-            vat={"radius": 0.25 * size**0.5, "xi": 1e-2, "on": "unlabelled"},
+            vat={"radius": 0.25, "scale": "root", "xi": 1e-2, "on": "unlabelled"},
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
-        align=align if align != "adversarial" else {"name": align, "hidden": 256},
+        align=choose_alignment(align),
         steps=500,
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
+
+
+def choose_alignment(name: str) -> str | dict[str, str]:
+    """Return the alignment; a discriminator follows the number of features in its size and learning rate."""
+    if name == "none" or not issubclass(find_plugin("align", name), WithDiscriminator):
+        return name
+    return {"name": name, "hidden": "auto"}
 
 
 RECIPES = (NamedRecipe(images), NamedRecipe(vectors))
