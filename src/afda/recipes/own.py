@@ -52,12 +52,16 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
 
 
 def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
-    """Vectors such as embeddings: a perceptron, trained in seconds."""
+    """Vectors such as embeddings: a perceptron, trained in seconds.
+
+    Inputs are clipped to ten standard deviations, in training and prediction.
+    """
     if len(data.train.shape) != 1:
         raise UserError(f"{data.name} has images, not vectors; use the recipe own-images.")
     return build_recipe(
         data,
         labels=labels,
+        preparation={**data.preparation.model_dump(), "clip": 10.0},
         net={"name": "mlp", "momentum": 0.05},
         # Inputs have unit variance, so their norm grows as the root of their number; so does a fair perturbation.
         method=choose_methods(

@@ -159,6 +159,8 @@ class ModelCard(RunFile):
     shape: list[Annotated[int, Field(ge=1)]]
     net: dict[str, Any]
     normalise: str = ""
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """The most standard deviations that an input of a vector may be away from its mean."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     sha256: str | None = None
 

@@ -64,6 +64,14 @@ LOGGED = (
         description="Share of images that are assigned to the class predicted most often.",
         unit="share",
     ),
+    Metric(
+        name="skew",
+        label="skew",
+        description="Share of the unlabelled images that would have to be assigned to another class for the classes to "
+        "have the same shares as among the labels.",
+        unit="share",
+        in_progress=False,
+    ),
 )
 
 

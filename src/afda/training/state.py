@@ -121,6 +121,7 @@ class Training:
             "sums": self.sums,
             "metric_sums": self.metric_sums,
             "latest": self.latest,
+            "clip": self.normaliser.clip,
             "modules": {name: module.state_dict() for name, module in modules.items() if module is not None},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
         }
@@ -133,7 +134,7 @@ class Training:
             for kind in ("sums", "metric_sums")
         )
         modules, optimizers = state["modules"], state["optimizers"]
-        self.normaliser = Normaliser.from_state(modules["normaliser"]).to(self.runtime.device)
+        self.normaliser = Normaliser.from_state(modules["normaliser"], state["clip"]).to(self.runtime.device)
         self.nets.student.load_state_dict(modules["student"])
         if self.nets.teacher is not None:
             self.nets.teacher.load_state_dict(modules["teacher"])
