@@ -379,7 +379,8 @@ def test_the_radius_for_own_data_grows_with_the_root_of_their_size(shape, radius
 @pytest.mark.parametrize("name", ["own-images", "own-vectors"])
 def test_the_discriminator_for_own_data_follows_the_features(name):
     for align in ("adversarial", "reversal"):
-        assert made(name, align=align).align.hidden == "auto"
+        chosen = made(name, align=align).align
+        assert (chosen.hidden, chosen.learning_rate) == ("auto", None if name == "own-images" else 3e-3)
     assert made(name, align="mmd").align.name() == "mmd"
 
 

@@ -34,7 +34,8 @@ class Align(Objective):
 class WithDiscriminator(Align):
     """An alignment against a discriminator d.
 
-    With `hidden` "auto", d has twice as many units per hidden layer as there are features, but 64 to 1024.
+    With `hidden` "auto", d has twice as many units per hidden layer as there are features, but 64 to 1024, and a third
+    of the learning rate of f and g, unless it has one of its own.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = (DISCRIMINATOR_ACCURACY,)
@@ -42,11 +43,15 @@ class WithDiscriminator(Align):
     hidden: Annotated[int, Field(gt=0, le=20_000)] | Literal["auto"] = Field(
         1024, description="units of each of d's two hidden layers; auto: twice the number of features, from 64 to 1024"
     )
-    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
+    learning_rate: float | None = Field(
+        None, gt=0, description="d's own learning rate; by default that of f and g, or a third of it if hidden is auto"
+    )
 
     def count_hidden(self, features: int) -> int:
         """Return the units of each hidden layer of d for this number of features."""
         return min(1024, max(64, 2 * features)) if self.hidden == "auto" else self.hidden
 
     def own_rates(self, rates: Rates) -> Rates:
+        if self.learning_rate is None and self.hidden == "auto":
+            return rates._replace(learning_rate=rates.learning_rate / 3)
         return rates.rescale(self.learning_rate)

@@ -10,9 +10,6 @@ from afda import losses, schedules
 from afda.align import WithDiscriminator
 from afda.methods import Context, Loss, Step
 
-FULL_RATE_UNITS = 1024 / 3
-"""Units per hidden layer up to which a d whose size is automatic has the learning rate of f."""
-
 
 def hyphenate(value: Any) -> Any:
     """Accept unlabelled_only for unlabelled-only."""
@@ -20,11 +17,7 @@ def hyphenate(value: Any) -> Any:
 
 
 class Adversarial(WithDiscriminator):
-    """The paper's: d and f are updated in turn, d to tell the features apart, f to make them alike.
-
-    With `hidden` "auto" and no learning rate of its own, d has that of f times 341 / (units per layer), at most once:
-    a third for 1024 units, which is what the cpu profiles were tuned to, and all of it for 256, as in the demo.
-    """
+    """The paper's: d and f are updated in turn, d to tell the features apart, f to make them alike."""
 
     own_optimizer: ClassVar[bool] = True
 
@@ -36,16 +29,9 @@ class Adversarial(WithDiscriminator):
     def build(self, context: Context) -> "AdversarialAlignment":
         return AdversarialAlignment(context.features, **dict(self))
 
-    def rate_factor(self, features: int) -> float:
-        """Return what d's learning rate is multiplied by for this number of features."""
-        if self.hidden != "auto" or self.learning_rate is not None:
-            return 1.0
-        return min(1.0, FULL_RATE_UNITS / self.count_hidden(features))
-
     def compete(self, step: Step) -> None:
-        rates = step.rates.rescale(self.learning_rate)
-        learning_rate = rates.learning_rate * self.rate_factor(step.clean.features.shape[1])
-        step.owned.step(step.clean.features, len(step.batch.y), learning_rate=learning_rate, beta1=rates.beta1)
+        rates = self.own_rates(step.rates)
+        step.owned.step(step.clean.features, len(step.batch.y), learning_rate=rates.learning_rate, beta1=rates.beta1)
 
     def loss(self, step: Step) -> Loss:
         mu = self.weight * schedules.rise_mu(step.t, self.gamma)
