@@ -210,6 +210,7 @@ def test_names_cannot_be_set_inside():
             "optimisation.schedule: .*'linear-tail', 'ramps', 'cosine' or 'partial-cosine', not 'step'",
         ),
         ("method.vat.radius=-1", "method vat is not valid: radius: .*not -1"),
+        ("align.hidden=0", "alignment adversarial is not valid: hidden.*not 0"),
         ("net.width=0", "net small is not valid: width: .*not 0"),
         ("net=smal", "no net called 'smal'; did you mean 'small'"),
         ("net=5", "net: "),
@@ -226,6 +227,12 @@ def test_names_cannot_be_set_inside():
 def test_bad_values_are_one_sentence(setting, words):
     with pytest.raises(UserError, match=words) as error:
         made("digits-demo").with_settings([setting])
+    sentence(error)
+
+
+def test_balanced_batches_need_no_logit_adjustment():
+    with pytest.raises(UserError, match="class shares that logit_adjustment corrects for; use one") as error:
+        made("digits-demo").with_settings(["sampling=balanced", "logit_adjustment=1"])
     sentence(error)
 
 
@@ -358,8 +365,27 @@ def test_cifar10_headline():
     assert whole.steps / whole.progress_every == 300
 
 
+@pytest.mark.parametrize(
+    ("shape", "radius"),
+    [((1, 8, 8), 1.5), ((3, 8, 8), 1.5), ((1, 28, 28), 1.5), ((3, 32, 32), 2.5), ((3, 224, 224), 17.5), ((64,), 2.0)],
+)
+def test_the_radius_for_own_data_grows_with_the_root_of_their_size(shape, radius):
+    images = Images(torch.zeros(4, *shape), torch.tensor([0, 1, 0, 1]))
+    name = "own-images" if len(shape) == 3 else "own-vectors"
+    vat = recipe(name, DataSet("mine", ("a", "b"), images), "vat+entropy").method[0]
+    assert vat.norm(images.x) == pytest.approx(radius, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["own-images", "own-vectors"])
+def test_the_discriminator_for_own_data_follows_the_features(name):
+    for align in ("adversarial", "reversal"):
+        chosen = made(name, align=align).align
+        assert (chosen.hidden, chosen.learning_rate) == ("auto", None if name == "own-images" else 3e-3)
+    assert made(name, align="mmd").align.name() == "mmd"
+
+
 def test_adversarial_alignment_is_the_papers():
-    for name in set(list_recipes()) - {"digits-demo", "own-vectors"}:
+    for name in set(list_recipes()) - {"digits-demo", "own-images", "own-vectors"}:
         align = made(name).align
         assert (align.form, align.hidden, align.weight, align.gamma) == ("minimax", 1024, 1, 10)
 

@@ -41,6 +41,16 @@ class Recipe(Value):
     steps: int = Field(ge=1, le=10**9, description="number of updates")
     labelled_batch: int = Field(16, ge=2, le=100_000, description="labelled images per update")
     unlabelled_batch: int = Field(84, ge=2, le=100_000, description="unlabelled images per update")
+    sampling: Literal["natural", "balanced"] = Field(
+        "natural", description="draw the labelled images of a batch as they come, or evenly from the classes"
+    )
+    logit_adjustment: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="tau: the cross-entropy adds tau * log(share of the class among the labels) to the logits, so that "
+        "rare classes are not predicted too rarely (Menon et al., 2021, use 1); 0 is off",
+    )
     optimisation: Optimisation = Optimisation()
 
     batchnorm: Literal["apart", "together"] = Field(
@@ -72,6 +82,10 @@ class Recipe(Value):
             raise ValueError("this method passes no unlabelled images, so statistics can only be 'labelled'")
         if self.batchnorm == "together" and self.uses_unlabelled and self.statistics != "both":
             raise ValueError("batchnorm 'together' passes both kinds of images at once, so statistics must be 'both'")
+        if self.sampling == "balanced" and self.logit_adjustment:
+            raise ValueError(
+                "sampling 'balanced' evens out the class shares that logit_adjustment corrects for; use one"
+            )
         own_adam = self.align is not None and self.align.own_optimizer
         if self.optimisation.optimizer == "sgd" and own_adam and getattr(self.align, "learning_rate", None) is None:
             raise ValueError(

@@ -13,6 +13,7 @@ from afda.measures import median_bandwidth, mmd2
 from afda.methods import Context
 from afda.nets import Output
 from afda.registry import create, list_names
+from afda.schedules import Optimisation
 from afda.training.state import find_optimizer
 from contract import fill_fields, make_batch, make_step
 
@@ -253,6 +254,26 @@ def test_an_alignment_says_whether_it_owns_an_optimiser(name):
     align = create("align", name)
     owned = align.build(Context(shape=(3,), classes=2, features=6, images=30))
     assert (find_optimizer(owned) is not None) == align.own_optimizer
+
+
+@pytest.mark.parametrize(("features", "hidden"), [(6, 64), (128, 256), (256, 512), (900, 1024)])
+def test_a_discriminator_that_follows_the_features(features, hidden):
+    context = Context(shape=(3,), classes=2, features=features, images=30)
+    for kind in (Adversarial, Reversal):
+        assert kind(hidden="auto").build(context).d[2].weight.shape == (hidden, hidden)
+        assert kind().build(context).d[2].weight.shape == (1024, 1024)
+    z = Output(torch.zeros(30, 2), torch.randn(30, features, generator=torch.Generator().manual_seed(0)))
+    rate = Optimisation().compute_rates(0.0).learning_rate
+    for align, expected in (
+        (Adversarial(hidden="auto"), rate / 3),
+        (Adversarial(hidden="auto", learning_rate=0.01), 0.01),
+        (Adversarial(), rate),
+    ):
+        owned = align.build(context)
+        align.compete(make_step(None, make_batch(torch.zeros(10, 3), torch.zeros(20, 3)), z, owned=owned))
+        assert owned.optimizer.param_groups[0]["lr"] == pytest.approx(expected)
+        reversal = Reversal(hidden=align.hidden, learning_rate=align.learning_rate)
+        assert reversal.own_rates(Optimisation().compute_rates(0.0)).learning_rate == pytest.approx(expected)
 
 
 def test_settings_reach_the_alignment():

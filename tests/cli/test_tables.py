@@ -34,6 +34,12 @@ def test_an_error_says_of_how_many_images_it_is():
     assert "0.00 %: 0 of 6 (95 % interval 0.0 to 39.0 %)" in render(tables.build_result_table(few, "few"))
 
 
+def test_the_balanced_error_of_a_run():
+    scores = Scores(error=10.0, class_errors={"a": 50.0, "b": 0.0}, confusion=[[1, 1], [0, 8]])
+    text = render(tables.build_result_table(Result(**RESULT, test=scores), "uneven"))
+    assert "balanced error │ 25.00 %" in " ".join(text.split())
+
+
 def test_the_result_of_a_run():
     text = render(tables.build_result_table(Result(**RESULT), "mine[/b], vat"))
     for words in (
@@ -57,7 +63,14 @@ def test_names_of_classes_are_not_markup():
     scores = Scores(error=12.5, class_errors=errors, confusion=[[3, 0, 1], [0, 0, 0], [0, 0, 3]])
     text = render(tables.build_evaluation_table(Evaluation(Path("runs/[/a]"), "d[bold]", scores)))
     text = " ".join(text.split())
-    for words in (*errors, "runs/[/a] on 7 images of d[bold]", "4 │ 10.00 %", "0 │ │", "12.50 %"):
+    for words in (
+        *errors,
+        "runs/[/a] on 7 images of d[bold]",
+        "4 │ 10.00 %",
+        "0 │ │",
+        "12.50 %",
+        "(mean of the classes) │ │ 12.50 %",
+    ):
         assert words in text
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from afda.data.batch import draw_balanced, permute, permute_class
 from afda.data.batch import draw_positions as draw
-from afda.data.batch import permute
 from afda.data.images import Preparation
 from afda.machine.group import ALONE, Group
 from afda.nets import Dropout
@@ -48,6 +48,46 @@ def test_the_global_random_state_is_neither_used_nor_moved():
     permute.cache_clear()
     draw(10, 5, 0, seed=0, stream=1)
     assert np.random.random() == expected
+
+
+# Balanced batches
+
+GROUPS = [np.array([0, 1, 2, 3, 4, 5, 6]), np.array([7]), np.array([8, 9, 10])]
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 10])
+def test_balanced_batches_have_all_classes_evenly(size):
+    steps, class_of_row = 42, np.repeat(np.arange(3), [7, 1, 3])
+    stream = np.concatenate([draw_balanced(GROUPS, size, step, seed=1) for step in range(steps)])
+    assert len(stream) == steps * size
+    for round_of_classes in class_of_row[stream][: steps * size // 3 * 3].reshape(-1, 3):
+        assert sorted(round_of_classes) == [0, 1, 2]
+    for k, rows in enumerate(GROUPS):
+        of_class = stream[class_of_row[stream] == k]
+        for epoch in of_class[: len(of_class) // len(rows) * len(rows)].reshape(-1, len(rows)):
+            assert sorted(epoch) == rows.tolist()
+
+
+def test_a_balanced_step_needs_no_other_step():
+    forwards = [draw_balanced(GROUPS, 4, step, seed=3).tolist() for step in range(40)]
+    permute.cache_clear()
+    permute_class.cache_clear()
+    assert [draw_balanced(GROUPS, 4, step, seed=3).tolist() for step in reversed(range(40))] == forwards[::-1]
+    assert [draw_balanced(GROUPS, 4, step, seed=4).tolist() for step in range(40)] != forwards
+
+
+def test_balanced_batches_of_a_training():
+    """Of the labelled images alone; the unlabelled ones are drawn as they are otherwise."""
+    plain = make_training("pi-model", labels=9, balanced=False, labelled_batch=6).batches
+    even = make_training("pi-model", labels=9, balanced=False, labelled_batch=6, sampling="balanced").batches
+    natural = plain.images.y[plain.split.labelled].bincount(minlength=3).tolist()
+    assert len(set(natural)) > 1
+    for step in range(5):
+        batch, other = even.draw(step), plain.draw(step)
+        assert batch.y.bincount(minlength=3).tolist() == [2, 2, 2]
+        assert torch.equal(batch.y, even.images.y[batch.i])
+        assert set(batch.i.tolist()) <= set(even.split.labelled.tolist())
+        assert torch.equal(batch.j, other.j)
 
 
 # Views

@@ -113,3 +113,14 @@ def test_vectors_are_standardised_per_feature():
         made = fit_normaliser(Preparation(normalise=normalise), x)(x).double()
         np.testing.assert_allclose(made.mean(dim=0), 0, atol=1e-5)
         np.testing.assert_allclose(made.std(dim=0, correction=0), [1, 1, 0], atol=1e-5)
+
+
+def test_vectors_are_clipped_if_asked_to():
+    x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    x[0] = torch.tensor([100.0, -100.0, 0.0])
+    plain, clipped = (fit_normaliser(Preparation(clip=clip), x) for clip in (None, 4.0))
+    assert plain(x).abs().max() > 20
+    assert torch.equal(clipped(x), plain(x).clamp(-4, 4))
+    assert plain.state_dict().keys() == clipped.state_dict().keys() == {"mean", "scale"}
+    images = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8)
+    assert fit_normaliser(Preparation(normalise="standard", clip=0.1), images).clip is None

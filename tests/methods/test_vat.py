@@ -230,3 +230,19 @@ def test_the_direction_on_shake_shake_is_that_of_the_true_gradient():
 
     drawn = [torch.randn(u.shape, generator=torch.Generator().manual_seed(s)).double() for s in range(20)]
     assert divergence(found) > 1.5 * max(divergence(vat.normalise(d)) for d in drawn)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 12)])
+def test_a_radius_per_root_of_the_number_of_inputs(shape):
+    """The same loss as with the absolute radius that it stands for; each input changes as much on average."""
+    torch.manual_seed(0)
+    nets = Networks(ConvLarge(width=1 / 16, dropout=0).build(shape, 4))
+    batch = make_batch(images(1, 3, shape), images(2, 5, shape), KEY)
+    clean = nets.run(batch.x, batch.u, key=KEY)
+    root = VAT(radius=0.2, scale="root", xi=0.1)
+    expected = 0.2 * (shape[0] * shape[1] * shape[2]) ** 0.5
+    assert root.norm(batch.u) == expected
+    assert torch.equal(
+        compute_term(root, nets, batch, clean), compute_term(VAT(radius=expected, xi=0.1), nets, batch, clean)
+    )
+    assert VAT(radius=0.2).norm(batch.u) == 0.2

@@ -19,7 +19,9 @@ def test_the_numbers_are_those_of_the_result(content, runs):
         for key in ("bound", "labels", "unlabelled", "seconds", "images_per_second"):
             assert getattr(shown, key) == getattr(result, key)
         assert (shown.seed, shown.steps) == (recipe.seed, recipe.steps) == (result.seed, result.steps)
-        assert shown.results == {k: getattr(result, k) for k in ("test_error", "labelled_error", "mmd2")}
+        assert shown.results == {
+            k: getattr(result, k) for k in ("test_error", "balanced_error", "labelled_error", "mmd2")
+        }
         assert (shown.part, shown.error, shown.images) == ("test", result.test_error, 500)
         assert shown.interval[0] < shown.error < shown.interval[1]
         assert [c.error for c in shown.class_errors] == list(result.test.class_errors.values())

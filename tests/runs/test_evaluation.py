@@ -86,7 +86,7 @@ def test_evaluate_run(run, digits, tmp_path):
     np.savez(path, x=digits.test.x[:50, 0].numpy(), y=digits.test.y[:50].numpy())
     evaluation = evaluate_run(run.path, str(path), CPU)
     printed = evaluation.to_dict()
-    assert list(printed) == ["run", "data", "images", "error", "class_errors", "confusion"]
+    assert list(printed) == ["run", "data", "images", "error", "balanced_error", "class_errors", "confusion"]
     assert (printed["run"], printed["data"], printed["images"]) == (str(run.path), "other", 50)
     assert printed["error"] == evaluation.scores.error == pytest.approx(2 * evaluation.scores.wrong)
 

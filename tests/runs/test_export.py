@@ -107,6 +107,38 @@ def test_the_command(run, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.fixture(scope="module")
+def run_on_vectors(tmp_path_factory, digits):
+    """A finished run on vectors, one of which has an absurd value."""
+    y = np.where(np.arange(200) < 60, digits.train.y[:200].numpy(), -1)
+    x = digits.train.x[:200].flatten(1).float().numpy()
+    x[199, 3] = 1e6
+    data = from_arrays(x, y)
+    out = tmp_path_factory.mktemp("runs") / "vectors"
+    return train(recipe("own-vectors", data).with_settings(["steps=100"]), data, out).path
+
+
+@pytest.mark.parametrize("absurd", [1e30, -1e30, 3e38, 1e4])
+def test_an_absurd_input_does_not_dominate(run_on_vectors, tmp_path, afda, digits, absurd):
+    """An input far from the training range counts as one of ten standard deviations, here and in the ONNX file."""
+    assert json.loads((run_on_vectors / "model.json").read_text())["clip"] == 10
+    model, _ = load_model(run_on_vectors)
+    x = digits.train.x[200:220].flatten(1).float()
+    moved = x.clone()
+    moved[:, 20] = absurd
+    limit = x.clone()
+    limit[:, 20] = model.normaliser.mean[20] + np.sign(absurd) * 10 / model.normaliser.scale[20]
+    with torch.no_grad():
+        found, expected = (model.probabilities(model(part).logits) for part in (moved, limit))
+    torch.testing.assert_close(found, expected)
+    assert found.isfinite().all()
+    assert len(found.argmax(dim=1).unique()) > 2
+    code, _, err = afda("export", run_on_vectors, "-o", tmp_path / "model.onnx")
+    assert code == 0, err
+    exported = session((tmp_path / "model.onnx").read_bytes()).run(None, {"vectors": moved.numpy()})[0]
+    torch.testing.assert_close(torch.from_numpy(exported), found, rtol=0, atol=1e-4)
+
+
 def test_json_and_existing_files(afda, run, tmp_path):
     out = tmp_path / "model.onnx"
     out.write_text("work")

@@ -42,6 +42,18 @@ def test_result():
     assert Result.model_validate(RESULT).part is None
 
 
+def test_balanced_error():
+    """Classes without images are left out; a file that lacks it is written back without it."""
+    classes = {"a": 50.0, "b": 0.0, "c": None}
+    uneven = {"error": 10.0, "class_errors": classes, "confusion": [[1, 0, 1], [0, 8, 0], [0, 0, 0]]}
+    old = {**RESULT, "test": uneven, "validation": SCORES}
+    result = Result.model_validate(old)
+    assert result.balanced_error == result.test.balanced_error == 25.0
+    assert result.to_dict() == old
+    assert Result.model_validate({**old, "balanced_error": 24.0}).balanced_error == 24.0
+    assert Result.model_validate(RESULT).balanced_error is None
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -56,3 +56,19 @@ def test_error_in_words():
     first, optimistic = describe_error(make_result(range(5), part="validation"))
     assert "validation images" in first
     assert "optimistic" in optimistic
+
+
+@pytest.mark.parametrize(
+    ("confusion", "words"),
+    [
+        ([[90, 0], [5, 5]], "The balanced error, in which every class counts the same, is 25.00 %: classes with few"),
+        ([[70, 20], [0, 10]], "images are misclassified less often than the others."),
+        ([[88, 2], [0, 10]], None),
+    ],
+)
+def test_a_balanced_error_that_differs_is_worth_a_sentence(confusion, words):
+    wrong = confusion[0][1] + confusion[1][0]
+    scores = Scores(error=float(wrong), class_errors={"a": None, "b": None}, confusion=confusion)
+    result = make_result([]).model_copy(update={"test": scores})
+    assert ("balanced" in " ".join(describe_error(result))) == (words is not None)
+    assert (words or "") in " ".join(describe_error(result))

@@ -1,7 +1,9 @@
 """Algorithm 1: its updates, their gradients and their order."""
 
 import copy
+import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from afda.data.strong import strong_views
 from afda.machine.runtime import Runtime
 from afda.methods.vat import VAT
+from afda.nets import Output
 from afda.nets.mlp import MLP
 from afda.runs.directory import Run
-from afda.training.loop import move_towards, run_updates
+from afda.training.loop import compute_supervised, move_towards, run_updates
 from afda.training.run import train
 from afda.training.state import begin
 from contract import ALIGNMENTS, CPU, METHODS, make_training
@@ -38,6 +41,51 @@ def test_the_literal_order_passes_again_only_for_an_opponent(align, passes):
     training.nets.student.register_forward_hook(lambda *_: calls.append(1))
     next(run_updates(training))
     assert len(calls) == passes
+
+
+def test_logit_adjustment_against_a_slow_formula():
+    """-log(share_y^tau e^z_y / sum_k share_k^tau e^z_k) in float64, and its gradient by finite differences."""
+    tau = 1.5
+    training = make_training("supervised", labels=7, balanced=False, logit_adjustment=tau)
+    counts = [int((training.data.train.y[training.split.labelled] == k).sum()) for k in range(3)]
+    assert len(set(counts)) > 1
+    batch = training.batches.draw(0)
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(len(batch.y), 3, generator=random, dtype=torch.float64, requires_grad=True)
+
+    def compute_slowly(z):
+        total = 0.0
+        for row, y in zip(z.tolist(), batch.y.tolist(), strict=True):
+            odds = [(count / sum(counts)) ** tau * math.exp(value) for count, value in zip(counts, row, strict=True)]
+            total -= math.log(odds[y] / sum(odds))
+        return total / len(z)
+
+    loss = compute_supervised(training, batch, Output(logits, logits))
+    loss.backward()
+    assert loss.item() == pytest.approx(compute_slowly(logits), rel=1e-6)
+    for place in np.ndindex(*logits.shape):
+        step = torch.zeros_like(logits)
+        step[place] = 1e-5
+        slope = (compute_slowly(logits + step) - compute_slowly(logits - step)) / 2e-5
+        assert float(logits.grad[place]) == pytest.approx(slope, abs=1e-6)
+
+
+def test_a_class_without_labels_is_adjusted_by_a_finite_number():
+    training = make_training("supervised", labels=7, balanced=False, logit_adjustment=1.0)
+    training.split = replace(training.split, labelled=np.array([0, 3, 6, 1]))  # of the classes a, a, a and b
+    assert torch.allclose(training.log_shares.exp(), torch.tensor([0.6, 0.2, 0.2]))
+
+
+def test_logit_adjustment_leaves_all_other_terms_alone():
+    """The terms of the first update are computed before any weight has moved."""
+    found = []
+    for tau in (0.0, 1.0):
+        training = make_training("entropy", "mmd", labels=7, balanced=False, logit_adjustment=tau)
+        next(run_updates(training))
+        found.append({name: float(total) for name, total in training.sums.items()})
+    plain, adjusted = found
+    assert plain.pop("supervised") != adjusted.pop("supervised")
+    assert plain == adjusted
 
 
 @pytest.mark.parametrize("method", ["supervised", "vat+entropy"])

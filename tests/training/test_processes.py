@@ -61,6 +61,8 @@ SAMPLE = [
     ("fixmatch", "adversarial"),
     ("fixmatch", "none", "mlp"),
     ("mean-teacher+temporal-ensembling", "none"),
+    ("entropy", "none", "mlp", ["sampling=balanced"]),
+    ("entropy", "adversarial", "mlp", ["logit_adjustment=1", "labels=7"]),
     (
         "vat+entropy",
         "adversarial",

@@ -20,25 +20,27 @@ from afda.training import loop
 from afda.training.run import fit, load_checkpoint
 from afda.training.state import begin
 from contract import CPU
-from small_runs import assert_same, make_light_recipe, read_log, train_until
+from small_runs import assert_same, make_light_recipe, read_log, read_weights, train_until
 
 
 @pytest.mark.parametrize(
-    ("method", "align"),
+    ("method", "align", "settings"),
     [
-        ("supervised", "adversarial"),
-        ("pi-model", "adversarial"),
-        ("fixmatch", "none"),
-        ("temporal-ensembling", "adversarial"),
-        ("mean-teacher", "adversarial"),
-        ("vat+entropy", "adversarial"),
-        ("vat+entropy", "reversal"),
-        ("entropy", "mmd"),
-        ("supervised", "none"),
+        ("supervised", "adversarial", []),
+        ("pi-model", "adversarial", []),
+        ("fixmatch", "none", []),
+        ("temporal-ensembling", "adversarial", []),
+        ("mean-teacher", "adversarial", []),
+        ("vat+entropy", "adversarial", []),
+        ("vat+entropy", "reversal", []),
+        ("entropy", "mmd", []),
+        ("supervised", "none", []),
+        ("supervised", "none", ["sampling=balanced"]),
+        ("vat+entropy", "adversarial", ["logit_adjustment=1", "balanced=false"]),
     ],
 )
-def test_a_resumed_run_is_the_same_to_the_last_bit(some_digits, tmp_path, method, align):
-    made = make_light_recipe(some_digits, method, align, "net=small", "net.width=0.25", "validation=true")
+def test_a_resumed_run_is_the_same_to_the_last_bit(some_digits, tmp_path, method, align, settings):
+    made = make_light_recipe(some_digits, method, align, "net=small", "net.width=0.25", "validation=true", *settings)
     whole = train_until(made, some_digits, tmp_path / "whole")
     for step in (1, 5, 11):
         parts = train_until(made, some_digits, tmp_path / "parts", stop_at=step)
@@ -47,6 +49,17 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(some_digits, tmp_path, method
     parts = train_until(made, some_digits, tmp_path / "parts")
     assert_same(whole, parts)
     assert not list(parts.path.glob("*.pt"))
+
+
+def test_clipped_vectors_are_clipped_in_a_resumed_run(some_digits, tmp_path):
+    images = some_digits.train
+    data = replace(some_digits, train=replace(images, x=images.x.flatten(1).float()), test=None)
+    made = make_light_recipe(data, "vat+entropy", "adversarial", "preparation.clip=1.5")
+    whole = train_until(made, data, tmp_path / "whole")
+    train_until(made, data, tmp_path / "parts", stop_at=5)
+    assert_same(whole, train_until(made, data, tmp_path / "parts"))
+    free = train_until(made.with_settings(["preparation.clip=null"]), data, tmp_path / "free")
+    assert read_weights(free) != read_weights(whole)
 
 
 def test_stopping_between_lines_of_the_log(some_digits, tmp_path, monkeypatch):

@@ -60,6 +60,9 @@ def test_result_equals_what_the_saved_model_gives(some_digits, finished):
     assert found.val_error == error_rate(validation.logits.argmax(1), some_digits.train.y[v])
     assert np.sum(found.test.confusion) == 100
     assert 100 * (1 - np.trace(found.test.confusion) / 100) == pytest.approx(found.test_error)
+    recalls = np.diag(found.test.confusion) / np.sum(found.test.confusion, axis=1)
+    written = json.loads((run.path / "result.json").read_text())
+    assert written["balanced_error"] == found.balanced_error == pytest.approx(100 * (1 - recalls.mean()))
     labelled, unlabelled = some_digits.train[torch.from_numpy(l)], some_digits.train[torch.from_numpy(u)]
     f_l, f_u = of(labelled).features, of(unlabelled).features
     assert found.mmd2 == pytest.approx(float(mmd2(f_l, f_u)))
@@ -235,8 +238,9 @@ def test_the_test_set_has_no_influence(some_digits, tmp_path):
     none = train_until(made, replace(some_digits, test=None), tmp_path / "none")
     assert read_weights(honest) == read_weights(other) == read_weights(none)
     assert read_log(honest) == read_log(other) == read_log(none)
+    of_test = {"test": 0, "test_error": 0, "balanced_error": 0}
     for run in (other, none):
-        assert read_result(run) | {"test": 0, "test_error": 0} == read_result(honest) | {"test": 0, "test_error": 0}
+        assert read_result(run) | of_test == read_result(honest) | of_test
     assert read_result(honest)["test_error"] != read_result(other)["test_error"]
     assert read_result(none)["test_error"] is None
 

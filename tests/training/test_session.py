@@ -33,7 +33,7 @@ def test_a_run_with_its_baseline(request_in):
     assert starts[1].notes == ()
     assert [line.step for line in lines] == [*range(1, 21), *range(1, 21)]
     printed = outcome.to_json()
-    assert set(printed["baseline"]) == {"test_error", "val_error", "mmd2", "seconds"}
+    assert set(printed["baseline"]) == {"test_error", "val_error", "balanced_error", "mmd2", "seconds"}
     assert printed["verdict"] == outcome.verdict
     assert not outcome.was_finished
     again = run_training(request_in(resume=True))

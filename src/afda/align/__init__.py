@@ -1,6 +1,6 @@
 """Ways of aligning the features of labelled and unlabelled images, one file each; a new file is a new alignment."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -46,12 +46,26 @@ class Align(Objective):
 
 
 class WithDiscriminator(Align):
-    """An alignment against a discriminator d."""
+    """An alignment against a discriminator d.
+
+    With `hidden` "auto", d has twice as many units per hidden layer as there are features, but 64 to 1024, and a third
+    of the learning rate of f and g, unless it has one of its own.
+    """
 
     metrics: ClassVar[tuple[Metric, ...]] = (DISCRIMINATOR_ACCURACY,)
 
-    hidden: int = Field(1024, gt=0, le=20_000, description="units of each of d's two hidden layers")
-    learning_rate: float | None = Field(None, gt=0, description="d's own learning rate; by default that of f and g")
+    hidden: Annotated[int, Field(gt=0, le=20_000)] | Literal["auto"] = Field(
+        1024, description="units of each of d's two hidden layers; auto: twice the number of features, from 64 to 1024"
+    )
+    learning_rate: float | None = Field(
+        None, gt=0, description="d's own learning rate; by default that of f and g, or a third of it if hidden is auto"
+    )
+
+    def count_hidden(self, features: int) -> int:
+        """Return the units of each hidden layer of d for this number of features."""
+        return min(1024, max(64, 2 * features)) if self.hidden == "auto" else self.hidden
 
     def own_rates(self, rates: Rates) -> Rates:
+        if self.learning_rate is None and self.hidden == "auto":
+            return rates._replace(learning_rate=rates.learning_rate / 3)
         return rates.rescale(self.learning_rate)

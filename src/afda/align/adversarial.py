@@ -30,7 +30,7 @@ class Adversarial(WithDiscriminator):
         return AdversarialAlignment(context.features, **dict(self))
 
     def compete(self, step: Step) -> None:
-        rates = step.rates.rescale(self.learning_rate)
+        rates = self.own_rates(step.rates)
         step.owned.step(
             step.clean.features,
             len(step.batch.y),
@@ -59,7 +59,7 @@ class AdversarialAlignment(nn.Module):
     def __init__(self, features: int, **settings: Any) -> None:
         super().__init__()
         self.settings = Adversarial(**settings)
-        self.d = build_discriminator(features, self.settings.hidden)
+        self.d = build_discriminator(features, self.settings.count_hidden(features))
         self.optimizer = torch.optim.Adam(self.d.parameters(), lr=self.settings.learning_rate or 5e-4, fused=True)
         self.register_buffer("accuracy", torch.tensor(0.5))  # so that a resumed training logs what it would have
 

@@ -15,7 +15,7 @@ class Reversal(WithDiscriminator):
     """Gradient reversal: d and f are trained at once, the gradient changing its sign between them."""
 
     def build(self, context: Context) -> "ReversalAlignment":
-        return ReversalAlignment(context.features, self.hidden)
+        return ReversalAlignment(context.features, self.count_hidden(context.features))
 
     def loss(self, step: Step) -> Loss:
         mu = self.mu(step.t)

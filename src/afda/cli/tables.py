@@ -11,6 +11,7 @@ from afda.runs.schemas import Result, Scores
 from afda.runs.selection import Selection
 from afda.runs.statistics import wilson_interval
 from afda.training.check import CheckResult, DataCheck, FileCheck, TimeEstimate
+from afda.training.metrics import BALANCED_ERROR
 from afda.training.session import TrainOutcome
 
 MOST_CLASSES = 30
@@ -49,6 +50,7 @@ def build_result_table(result: Result, title: str) -> Table:
         "test error": format_error(result.test_error, result.test),
         "validation error": format_error(result.val_error, result.validation),
         **({"cross-validated error": format_cross_validation(result.cross_validation)} if cross_validated else {}),
+        BALANCED_ERROR.label: format_percent(result.balanced_error),
         "MMD² of the features": "none" if result.mmd2 is None else f"{1000 * result.mmd2:.2f} × 10⁻³",
         **({"risk gap, bound": format_bound(result.bound)} if result.bound else {}),
         "labels, unlabelled": f"{result.labels}, {result.unlabelled}",
@@ -153,6 +155,7 @@ def build_evaluation_table(evaluation: Evaluation) -> Table:
         table.add_row(name, str(sum(row)), format_percent(error) if any(row) else "")
     table.add_section()
     table.add_row("all", str(scores.images), format_percent(scores.error))
+    table.add_row(f"{BALANCED_ERROR.label} (mean of the classes)", "", format_percent(scores.balanced_error))
     return table
 
 

@@ -18,8 +18,8 @@ from afda.nets import Normaliser, Stream
 
 WHITENED_AHEAD = 2**30
 """Bytes up to which all images are whitened before the first update; more are whitened batch by batch."""
-LABELLED, UNLABELLED = 1, 2
-"""Streams of the order in which images are drawn."""
+LABELLED, UNLABELLED, CLASSES = 1, 2, 3
+"""Streams of the order in which images are drawn; CLASSES + 1 + k is that of the labelled images of class k."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,10 @@ class Batch:
 
 @dataclass
 class BatchSource:
-    """Draws the batches of a training: over the steps, every image comes up once before any comes up again."""
+    """Draws the batches of a training: over the steps, every image comes up once before any comes up again.
+
+    With `sampling` "balanced" the classes come up evenly among the labelled images, and it is so within each class.
+    """
 
     images: Images
     split: Split
@@ -164,6 +167,7 @@ class BatchSource:
     seed: int
     device: torch.device
     group: Group = ALONE
+    sampling: Literal["natural", "balanced"] = "natural"
 
     def __post_init__(self) -> None:
         self.x = keep_on_device(self.images.x, self.device)
@@ -172,7 +176,10 @@ class BatchSource:
     def draw(self, step: int) -> Batch:
         """Return the batch of a step."""
         key = int(np.random.SeedSequence([self.seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(2))
-        i = self._draw_rows(self.split.labelled, self.labelled, step, LABELLED)
+        if self.sampling == "balanced":
+            i = torch.from_numpy(draw_balanced(self.labelled_by_class, self.labelled, step, seed=self.seed))
+        else:
+            i = self._draw_rows(self.split.labelled, self.labelled, step, LABELLED)
         j = self._draw_rows(self.split.unlabelled, self.unlabelled, step, UNLABELLED)
 
         def make_view(n: int, strength: Literal["weak", "strong"]) -> View:
@@ -214,6 +221,12 @@ class BatchSource:
         return normalised
 
     @cached_property
+    def labelled_by_class(self) -> list[np.ndarray]:
+        """The rows of the labelled images of each class that has any."""
+        y = self.images.y.numpy()[self.split.labelled]
+        return [self.split.labelled[y == k] for k in np.unique(y)]
+
+    @cached_property
     def vector_moments(self) -> tuple[Tensor, Tensor] | tuple[()]:
         """The mean and deviation of vectors, which strong views of them need."""
         if len(self.images.shape) != 1:
@@ -243,6 +256,24 @@ def draw_positions(n: int, size: int, step: int, *, seed: int, stream: int) -> n
     places = np.arange(step * size, (step + 1) * size)
     epochs, offsets = places // n, places % n
     return np.concatenate([permute(n, seed, stream, int(e))[offsets[epochs == e]] for e in np.unique(epochs)])
+
+
+permute_class = lru_cache(maxsize=4096)(permute.__wrapped__)
+"""`permute` for the few labelled images of one of many classes."""
+
+
+def draw_balanced(classes: list[np.ndarray], size: int, step: int, *, seed: int) -> np.ndarray:
+    """Return `size` rows, drawn evenly from the classes, whose rows are given.
+
+    Over the steps every class comes up once before any comes up again, and so do the rows of each class.
+    """
+    drawn = draw_positions(len(classes), size, step, seed=seed, stream=CLASSES)
+    rows = np.empty(size, dtype=np.int64)
+    for place, k in enumerate(drawn.tolist()):
+        of_class = classes[k]
+        epoch, offset = divmod((step * size + place) // len(classes), len(of_class))
+        rows[place] = of_class[permute_class(len(of_class), seed, CLASSES + 1 + k, epoch)[offset]]
+    return rows
 
 
 def keep_on_device(x: Tensor, device: torch.device) -> Tensor:

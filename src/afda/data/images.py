@@ -65,6 +65,12 @@ class Preparation(Value):
     shift: int = Field(2, ge=0, le=1024, description="random shifts of up to this many pixels along each axis")
     padding: Literal["reflect", "zero"] = Field("reflect", description="what a shift brings in at the border")
     flip: bool = Field(False, description="random horizontal flips")
+    clip: float | None = Field(
+        None,
+        gt=0,
+        description="vectors: the most standard deviations that an input may be away from its mean; those beyond are "
+        "moved there, so that none dominates. By default there is no limit",
+    )
 
 
 class SameImages(NamedTuple):

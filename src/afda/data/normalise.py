@@ -14,7 +14,7 @@ def fit_normaliser(preparation: Preparation, x: Tensor) -> Normaliser:
     """Return the normaliser for these training images."""
     if x.dim() == 2:
         std, mean = torch.std_mean(x.float(), dim=0, correction=0)
-        return Normaliser(mean, 1 / torch.where(std > 1e-8, std, 1.0))
+        return Normaliser(mean, 1 / torch.where(std > 1e-8, std, 1.0), clip=preparation.clip)
     if preparation.normalise == "centre":
         return Normaliser(torch.tensor(127.5), torch.tensor(1 / 255))
     if preparation.normalise == "standard":

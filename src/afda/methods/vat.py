@@ -1,5 +1,6 @@
 """Virtual adversarial training (Miyato et al., 2018): predictions should survive the worst small perturbation."""
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -18,6 +19,11 @@ class VAT(Method):
     gains_little_from_bfloat16: ClassVar[bool] = True  # its probe, a third of a step, is in float32 anyhow
 
     radius: float = Field(3.5, gt=0, description="L2 norm of the perturbation per image, in units of the net's input")
+    scale: Literal["absolute", "root"] = Field(
+        "absolute",
+        description="whether the radius is the norm itself, or is multiplied by the root of the number of inputs, so "
+        "that each changes as much on average, whatever their number",
+    )
     weight: float = Field(1.0, ge=0, description="eta; the paper keeps it at 1")
     on: Literal["all", "unlabelled"] = Field("all", description="which images are perturbed")
     iterations: int = Field(1, ge=1, description="power iterations that look for the worst direction")
@@ -33,8 +39,12 @@ class VAT(Method):
     def loss(self, step: Step) -> Loss:
         target = (step.clean if self.on == "all" else step.unlabelled).logits.detach()
         directions = self.find_worst_directions(step.nets, step.batch, target)
-        logits = self.run_perturbed(step.nets, step.batch, directions, self.radius).logits
+        logits = self.run_perturbed(step.nets, step.batch, directions, self.norm(step.batch.u)).logits
         return Loss({"consistency": self.weight * losses.kl_divergence(target, logits)})
+
+    def norm(self, images: Tensor) -> float:
+        """Return the L2 norm of the perturbation of each of these images."""
+        return self.radius if self.scale == "absolute" else self.radius * math.prod(images.shape[1:]) ** 0.5
 
     def run_perturbed(
         self, nets: Networks, batch: Batch, directions: list[Tensor], length: float, exact: bool = False

@@ -148,25 +148,28 @@ class GlobalAverage(nn.Module):
 
 
 class Normaliser(nn.Module):
-    """Map x to (x - mean) * scale, and whiten the result by `matrix` if there is one."""
+    """Map x to (x - mean) * scale, clip it to [-clip, clip] if asked to, and whiten it by `matrix` if there is one."""
 
     mean: Tensor
     scale: Tensor
     matrix: Tensor | None
 
-    def __init__(self, mean: Tensor, scale: Tensor, matrix: Tensor | None = None) -> None:
+    def __init__(self, mean: Tensor, scale: Tensor, matrix: Tensor | None = None, clip: float | None = None) -> None:
         super().__init__()
+        self.clip = clip
         self.register_buffer("mean", mean.float())
         self.register_buffer("scale", scale.float())
         self.register_buffer("matrix", None if matrix is None else matrix.float())
 
     @classmethod
-    def from_state(cls, state: dict[str, Tensor]) -> "Normaliser":
-        """Return the normaliser with this state, whether it whitens or not."""
-        return cls(state["mean"], state["scale"], state.get("matrix"))
+    def from_state(cls, state: dict[str, Tensor], clip: float | None = None) -> "Normaliser":
+        """Return the normaliser with this state, whether it whitens or not; `clip` is not part of the state."""
+        return cls(state["mean"], state["scale"], state.get("matrix"), clip)
 
     def forward(self, x: Tensor) -> Tensor:
         x = (x.to(self.mean.dtype) - self.mean) * self.scale
+        if self.clip is not None:
+            x = x.clamp(-self.clip, self.clip)
         if self.matrix is not None:
             # Whitening magnifies the smallest differences: full precision, also where the net has less.
             with torch.autocast(x.device.type, enabled=False):

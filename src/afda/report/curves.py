@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from afda.recipe import Recipe
 from afda.registry import Metric
 from afda.runs.log import LogLine
-from afda.training.metrics import describe_metrics
+from afda.training.metrics import BALANCED_ERROR, describe_metrics
 
 Curve = list[tuple[int, float]]
 """Pairs of update and value."""
@@ -20,7 +20,7 @@ TEST_ERROR = Metric(
 
 def list_declared_metrics(recipe: Recipe) -> dict[str, Metric]:
     """Return the metrics that a run of this recipe may have in its log or result, by name."""
-    return {TEST_ERROR.name: TEST_ERROR, **describe_metrics(recipe)}
+    return {TEST_ERROR.name: TEST_ERROR, BALANCED_ERROR.name: BALANCED_ERROR, **describe_metrics(recipe)}
 
 
 def read_curves(log: Sequence[LogLine], test_curve: dict[str, float] | None = None) -> dict[str, Curve]:

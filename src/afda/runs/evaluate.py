@@ -27,8 +27,9 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `afda evaluate --json` prints."""
-        scores = self.scores.model_dump(exclude={"misclassified"})
-        return {"run": str(self.run), "data": self.data, "images": self.scores.images, **scores}
+        scores = self.scores.model_dump(exclude={"error", "misclassified"})
+        errors = {"error": self.scores.error, "balanced_error": self.scores.balanced_error}
+        return {"run": str(self.run), "data": self.data, "images": self.scores.images, **errors, **scores}
 
 
 def evaluate_run(path: Path, name: str | None, runtime: Runtime) -> Evaluation:

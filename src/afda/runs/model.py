@@ -177,6 +177,7 @@ def save_model(run: Run, model: Model, recipe: Recipe, shape: tuple[int, ...]) -
         shape=list(shape),
         net=recipe.net.model_dump(),
         normalise=recipe.preparation.normalise,
+        clip=model.normaliser.clip,
         temperature=model.temperature,
         sha256=hashlib.sha256(content).hexdigest(),
     )
@@ -195,7 +196,7 @@ def load_model(path: Path) -> tuple[Model, tuple[int, ...]]:
     try:
         classifier = build_for(create("nets", card.net), shape, len(classes), tensors)
         normaliser = {k.removeprefix("normaliser."): v for k, v in tensors.items() if k.startswith("normaliser.")}
-        model = Model(Normaliser.from_state(normaliser), classifier, classes)
+        model = Model(Normaliser.from_state(normaliser, card.clip), classifier, classes)
         if "familiar.limit" in tensors:
             detector = (tensors[f"familiar.{k}"] for k in ("means", "whitening", "limit"))
             model.out_of_distribution = OutOfDistribution(*detector)

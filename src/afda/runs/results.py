@@ -76,6 +76,16 @@ class TrainingOutputs:
         predicted = self.all.logits.argmax(dim=1)
         return round(float(predicted.bincount().max()) / len(predicted), 6)
 
+    def skew(self, classes: int) -> float | None:
+        """Return the total variation distance between the predicted shares of the unlabelled images and the labels'."""
+        if not len(self.y_unlabelled):
+            return None
+        predicted, labels = (
+            y.bincount(minlength=classes).double() / len(y)
+            for y in (self.unlabelled.logits.argmax(dim=1), self.y_labelled)
+        )
+        return round(float((predicted - labels).abs().sum()) / 2, 6)
+
     def labelled_error(self) -> float:
         return error_rate(self.labelled.logits.argmax(dim=1), self.y_labelled)
 
@@ -103,11 +113,14 @@ class Progress:
     bound: dict[str, float] | None
     commonest: float
     """The share of images that are assigned to the class that is predicted most often."""
+    skew: float | None
+    """The share of unlabelled images that would have to change class to have the class shares of the labels."""
     val_error: float | None
 
     def add_to(self, line: LogLine) -> None:
         """Add the measures to the line of the log that they belong to."""
         line.values |= {"labelled_error": self.labelled_error, "mmd2": self.mmd2, "commonest": self.commonest}
+        line.values["skew"] = self.skew
         line.bound = self.bound
         if self.val_error is not None:
             line.values["val_error"] = self.val_error
@@ -126,6 +139,7 @@ def measure_progress(model: Model, recipe: Recipe, data: DataSet, split: Split, 
         mmd2=outputs.mmd2(),
         bound=outputs.bound(model),
         commonest=outputs.share_of_commonest_class(),
+        skew=outputs.skew(len(data.classes)),
         val_error=val_error,
     )
 
@@ -189,10 +203,12 @@ def evaluate_final(
             temperature = fit_temperature(logits, validation.y)
     if data.test is not None:
         on_test = compute_scores(compute_outputs(model, data.test.x, runtime).logits, data.test.y, data.classes)
+    evaluated = on_test or on_validation
     result = Result(
         test_error=on_test.error if on_test is not None else None,
         val_error=on_validation.error if on_validation is not None else None,
         labelled_error=outputs.labelled_error(),
+        balanced_error=evaluated.balanced_error if evaluated is not None else None,
         mmd2=outputs.mmd2(),
         bound=outputs.bound(model),
         labels=len(split.labelled),

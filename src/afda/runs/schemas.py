@@ -106,6 +106,12 @@ class Scores(RunFile):
         """The number of misclassified images."""
         return self.images - sum(row[k] for k, row in enumerate(self.confusion))
 
+    @property
+    def balanced_error(self) -> float:
+        """The mean of the class errors in percent, without classes that have no images."""
+        errors = [100 * (1 - row[k] / n) for k, row in enumerate(self.confusion) if (n := sum(row))]
+        return sum(errors) / len(errors)
+
 
 class Result(RunFile):
     """`result.json`: the errors, the alignment and the speed of a finished run."""
@@ -113,6 +119,8 @@ class Result(RunFile):
     test_error: Percent | None
     val_error: Percent | None
     labelled_error: float | None = None
+    balanced_error: Percent | None = None
+    """The mean of the class errors on the images of `part`; computed where a file of an earlier version lacks it."""
     mmd2: float | None
     bound: dict[str, float] | None = None
     """The terms of Theorem 1, if the labels of all unlabelled images are known."""
@@ -129,6 +137,13 @@ class Result(RunFile):
     images_per_second: Annotated[float, Field(ge=0)]
     test_curve: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Percent] | None = None
     """The test error after each step that has a snapshot."""
+
+    @model_validator(mode="after")
+    def _compute_balanced_error(self) -> Self:
+        if self.balanced_error is None and self.scores is not None:
+            # Not as a field that was set: a file is written back as it was read.
+            self.__dict__["balanced_error"] = self.scores.balanced_error
+        return self
 
     @property
     def part(self) -> Part | None:
@@ -151,6 +166,8 @@ class ModelCard(RunFile):
     shape: list[Annotated[int, Field(ge=1)]]
     net: dict[str, Any]
     normalise: str = ""
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """The most standard deviations that an input of a vector may be away from its mean."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     sha256: str | None = None
 

@@ -7,6 +7,8 @@ from afda.runs.schemas import Result, Scores
 from afda.runs.statistics import mcnemar_test, wilson_interval
 
 SIGNIFICANT = 0.05
+NOTABLE = 1.0
+"""Points between error and balanced error from which on the difference is worth a sentence."""
 Outcome = Literal["helped", "harmed", "unclear"]
 
 
@@ -39,6 +41,12 @@ def describe_error(result: Result) -> list[str]:
         f"{scores.error:.2f} % of the {part} images are misclassified: {wrong:,} of {images:,} "
         f"(95 % interval {low:.1f} to {high:.1f} %)."
     ]
+    if abs(scores.balanced_error - scores.error) > NOTABLE:
+        more = "more" if scores.balanced_error > scores.error else "less"
+        sentences.append(
+            f"The balanced error, in which every class counts the same, is {scores.balanced_error:.2f} %: classes with "
+            f"few images are misclassified {more} often than the others."
+        )
     guessing = 100 * (1 - max(map(sum, scores.confusion)) / images)
     if high >= guessing:
         sentences.append(

@@ -11,6 +11,12 @@ ONE_ANSWER = 1e-4
 """How near to 0.5 the balanced accuracy stays if the discriminator gives all images the same answer. One that is merely
 at chance is right a little more or less often, line by line."""
 
+SKEWED = 0.6
+"""The skew from which on the predictions have hardly anything to do with the labelled shares. Balanced labels of ten
+classes have a skew of 0.15 to the shares of SVHN, and of 0.49 to an unlabelled set whose classes fall to 1 : 100."""
+LEARNT = 50.0
+"""The labelled error in percent under which predictions are worth comparing: an untrained net's are always skewed."""
+
 
 def find_alarm(log: list[LogLine], recipe: Recipe) -> str | None:
     """Return what the last lines of a log say is wrong, if no earlier line has said so."""
@@ -42,4 +48,25 @@ def list_alarms(lines: list[LogLine], recipe: Recipe) -> list[str]:
             "The predictions are constant: all images are assigned to the same class; try a lower learning rate, "
             "--method supervised --align none to see whether the labels can be learnt, or more labels."
         )
+    elif recipe.uses_unlabelled and are_skewed(lines):
+        words.append(
+            "The predictions are skewed: the unlabelled images are assigned to a few classes, in shares far from those "
+            f"of the labels. If that cannot be right, {suggest_lighter(recipe)}, and compare with --method supervised "
+            "--align none."
+        )
     return words
+
+
+def are_skewed(lines: list[LogLine]) -> bool:
+    """Return whether the predictions were skewed in all lines that say so, and the labels are learnt by now."""
+    skews = [value for line in lines if (value := line.values.get("skew")) is not None]
+    errors = [value for line in lines if (value := line.values.get("labelled_error")) is not None]
+    return bool(skews and errors) and min(skews) >= SKEWED and max(errors) <= LEARNT
+
+
+def suggest_lighter(recipe: Recipe) -> str:
+    """Return the advice to halve the weights of what can pull predictions towards a few classes."""
+    weights = {f"method.{method.name()}.weight": getattr(method, "weight", None) for method in recipe.method}
+    weights["align.weight"] = recipe.align.weight if recipe.align is not None else None
+    settings = [f"--set {path}={weight / 2:g}" for path, weight in weights.items() if weight]
+    return f"try smaller weights ({' '.join(settings)})" if settings else "try another --method"

@@ -104,6 +104,8 @@ def compute_supervised(training: Training, batch: Batch, clean: Output) -> Tenso
     """Return L_Sup of the labelled images."""
     recipe = training.recipe
     logits = clean.first if clean.first is not None else clean.logits[: len(batch.y)]
+    if recipe.logit_adjustment:  # Menon et al. (2021); predictions and all other terms use the plain logits
+        logits = logits + recipe.logit_adjustment * training.log_shares
     supervised = losses.cross_entropy(logits, batch.y)
     if recipe.supervised_mean == "batch":
         supervised = supervised * recipe.labelled_batch / (recipe.labelled_batch + recipe.unlabelled_batch)

@@ -3,6 +3,14 @@
 from afda.recipe import Recipe
 from afda.registry import Metric
 
+BALANCED_ERROR = Metric(
+    name="balanced_error",
+    label="balanced error",
+    description="Mean of the class errors: every class counts the same, however many images it has.",
+    unit="%",
+    direction="lower",
+)
+"""Part of a result, not of the log."""
 LOGGED = (
     Metric(
         name="supervised",
@@ -55,6 +63,14 @@ LOGGED = (
         label="commonest class",
         description="Share of images that are assigned to the class predicted most often.",
         unit="share",
+    ),
+    Metric(
+        name="skew",
+        label="skew",
+        description="Share of the unlabelled images that would have to be assigned to another class for the classes to "
+        "have the same shares as among the labels.",
+        unit="share",
+        in_progress=False,
     ),
 )
 

@@ -84,7 +84,9 @@ class TrainOutcome:
         if self.selection is not None:
             found["selection"] = self.selection.summarise()
         if self.baseline is not None:
-            found["baseline"] = self.baseline.model_dump(include={"test_error", "val_error", "mmd2", "seconds"})
+            found["baseline"] = self.baseline.model_dump(
+                include={"test_error", "val_error", "balanced_error", "mmd2", "seconds"}
+            )
         if self.verdict is not None:
             found["verdict"] = self.verdict
         return found

@@ -89,7 +89,15 @@ class Training:
             seed=recipe.seed,
             device=self.runtime.device,
             group=self.group,
+            sampling=recipe.sampling,
         )
+
+    @cached_property
+    def log_shares(self) -> Tensor:
+        """The logarithm of each class's share of the labels; a class without labels counts as if it had one."""
+        labels = self.data.train.y.numpy()[self.split.labelled]
+        counts = np.bincount(labels, minlength=len(self.data.classes)).clip(min=1)
+        return torch.from_numpy(np.log(counts / counts.sum())).float().to(self.runtime.device)
 
     def make_model(self) -> Model:
         """Return what is evaluated and kept: the teacher if there is one, else the student."""
@@ -116,6 +124,7 @@ class Training:
             "sums": self.sums,
             "metric_sums": self.metric_sums,
             "latest": self.latest,
+            "clip": self.normaliser.clip,
             "modules": {name: module.state_dict() for name, module in modules.items() if module is not None},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
         }
@@ -128,7 +137,7 @@ class Training:
             for kind in ("sums", "metric_sums")
         )
         modules, optimizers = state["modules"], state["optimizers"]
-        self.normaliser = Normaliser.from_state(modules["normaliser"]).to(self.runtime.device)
+        self.normaliser = Normaliser.from_state(modules["normaliser"], state["clip"]).to(self.runtime.device)
         self.nets.student.load_state_dict(modules["student"])
         if self.nets.teacher is not None:
             self.nets.teacher.load_state_dict(modules["teacher"])
