@@ -103,7 +103,7 @@ def list_tensors(training: Training) -> list[Tensor]:
 
 def convert_to_float64(training: Training) -> Training:
     """Let a training go on in float64, and return it."""
-    modules = [training.nets.student, training.nets.teacher, training.normaliser]
+    modules = [training.nets.student, training.nets.teacher, training.normaliser, training.shares]
     for module in (*modules, *training.owned.values(), *training.averaged.values()):
         if module is not None:
             module.double()

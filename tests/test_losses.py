@@ -152,3 +152,41 @@ def test_balanced_accuracy():
     scores = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
     assert float(losses.balanced_accuracy(scores, LABELLED)) == pytest.approx((1 / 2 + 1 / 3) / 2)
     assert float(losses.balanced_accuracy(torch.ones(5), LABELLED)) == 0.5
+
+
+def test_weights_of_labelled_rows():
+    scores, weights = logits(0, classes=1)[:, 0], [0.5, 3.0]
+    pairs = list(zip(scores.tolist(), LABELLED.tolist(), strict=True))
+    labelled = [s for s, is_l in pairs if is_l]
+    others = mean(math.log(1 - sigmoid(s)) for s, is_l in pairs if not is_l)
+    by_hand = sum(w * math.log(sigmoid(s)) for w, s in zip(weights, labelled, strict=True)) / sum(weights) + others
+    given = torch.tensor(weights, dtype=torch.float64)
+    assert float(losses.adversarial(scores, LABELLED, given)) == pytest.approx(by_hand, rel=1e-12)
+    # All equal, they change nothing.
+    for loss in (losses.adversarial, losses.inverted_adversarial):
+        assert float(loss(scores, LABELLED, 7 * torch.ones(2))) == pytest.approx(float(loss(scores, LABELLED)))
+
+
+def test_information_pulls_the_mean_prediction_towards_the_prior():
+    z, m, prior = logits(3), [0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.4, 0.1]
+    by_hand = mean(
+        sum(p * math.log(a / b) for p, a, b in zip(softmax(row), m, prior, strict=True)) for row in z.tolist()
+    )
+    m, prior = (torch.tensor(shares, dtype=torch.float64) for shares in (m, prior))
+    assert float(losses.information(z, m, prior)) == pytest.approx(by_hand, rel=1e-12)
+    assert gradcheck(lambda z: losses.information(z, m, prior), z.requires_grad_())
+    moved = z - 5 * torch.autograd.grad(losses.information(z, m, prior), z)[0]
+    before, after = (v.softmax(dim=1).mean(dim=0) for v in (z, moved))
+    assert after[0] < before[0]  # predicted more often than the prior has it
+    assert after[2] > before[2]
+
+
+def test_with_the_batchs_own_mean_it_is_mutual_information():
+    """Entropy plus the term is minus the mutual information, up to the prior's log."""
+    z = logits(4).requires_grad_()
+    m = z.softmax(dim=1).mean(dim=0)
+    total = losses.entropy(z) + losses.information(z, m.detach(), torch.full((4,), 0.25, dtype=torch.float64))
+    mutual = -(m * m.log()).sum() - losses.entropy(z)
+    assert total.item() == pytest.approx(math.log(4) - mutual.item(), rel=1e-12)
+    (found,), (expected,) = torch.autograd.grad(total, z), torch.autograd.grad(-mutual, z)
+    torch.testing.assert_close(found, expected)

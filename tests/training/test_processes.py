@@ -63,6 +63,8 @@ SAMPLE = [
     ("mean-teacher+temporal-ensembling", "none"),
     ("entropy", "none", "mlp", ["sampling=balanced"]),
     ("entropy", "adversarial", "mlp", ["logit_adjustment=1", "labels=7"]),
+    ("entropy", "adversarial", "mlp", ["method.entropy.prior=labelled", "align.shares=matched"]),
+    ("entropy", "mmd", "mlp", ["method.entropy.prior=uniform", "align.shares=matched", "shares_by=bbse"]),
     (
         "vat+entropy",
         "adversarial",

@@ -37,6 +37,9 @@ from small_runs import assert_same, make_light_recipe, read_log, read_weights, t
         ("supervised", "none", []),
         ("supervised", "none", ["sampling=balanced"]),
         ("vat+entropy", "adversarial", ["logit_adjustment=1", "balanced=false"]),
+        ("vat+entropy", "adversarial", ["method.entropy.prior=uniform", "align.shares=matched"]),
+        ("entropy", "mmd", ["method.entropy.prior=estimated", "align.shares=matched", "shares_by=em"]),
+        ("supervised", "reversal", ["align.shares=matched", "shares_by=bbse"]),
     ],
 )
 def test_a_resumed_run_is_the_same_to_the_last_bit(some_digits, tmp_path, method, align, settings):

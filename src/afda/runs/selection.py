@@ -106,7 +106,8 @@ class Selection(RunFile):
         differences = np.array([ours[row] - theirs[row] for row in ours.keys() & theirs.keys()], dtype=float)
         if len(differences) < 2:
             return 0.0, math.inf
-        return float(differences.mean()), float(differences.std(ddof=1) / math.sqrt(len(differences)))
+        # Rounded, so that one image more of one of them, whose difference equals its noise, never counts as more.
+        return round(float(differences.mean()), 9), round(float(differences.std(ddof=1)) / len(differences) ** 0.5, 9)
 
     def is_better(self, first: Candidate, second: Candidate) -> bool:
         """Return whether the first has less error than the second, by more than the noise of the difference."""

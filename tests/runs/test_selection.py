@@ -1,0 +1,95 @@
+"""The choice among candidates from their held-out predictions, and whether the unlabelled images help."""
+
+import numpy as np
+import pytest
+
+from afda.runs.selection import Candidate, Fold, Selection, Trial
+
+
+def make(errors, folds=5, per_fold=10, kinds=None):
+    """Return a selection whose candidates misclassify these images of each fold: a list of sets, by name."""
+    candidates = []
+    for name, wrong in errors.items():
+        trials = []
+        for fold, missed in enumerate(wrong):
+            logits = [[0.0, 1.0] if image in missed else [1.0, 0.0] for image in range(per_fold)]
+            trials.append(Trial(fold=fold, logits=logits, seconds=1.0))
+        pool = (kinds or {}).get(name, name.startswith("pool"))
+        candidates.append(Candidate(name=name, summary="", recipe={}, uses_unlabelled=pool, trials=trials))
+    rows = np.arange(folds * per_fold).reshape(folds, per_fold).tolist()
+    return Selection(folds=[Fold(rows=part, y=[0] * per_fold) for part in rows], candidates=candidates)
+
+
+def test_errors_and_their_intervals():
+    selection = make({"labels": [{0, 1}, set(), {3}, set(), set()], "pool": []})
+    estimate = selection.estimate(selection.find("labels"))
+    assert (estimate.wrong, estimate.images, estimate.error) == (3, 50, 6.0)
+    assert estimate.interval[0] < 6 < estimate.interval[1]
+    assert selection.estimate(selection.find("pool")) is None
+
+
+def test_only_images_of_both_are_compared():
+    selection = make({"labels": [{0, 1, 2}, {0}], "pool": [{0}]})
+    excess, noise = selection.compare(selection.find("labels"), selection.find("pool"))
+    assert excess == pytest.approx(0.2)
+    differences = [0, 1, 1, *[0] * 7]
+    assert noise == pytest.approx(np.std(differences, ddof=1) / np.sqrt(10))
+
+
+def test_the_pool_is_used_if_it_helps():
+    selection = make({"labels": [{0, 1, 2}] * 5, "pool": [{0}] * 5})
+    chosen, reason = selection.choose()
+    assert chosen.name == "pool"
+    assert "20.0 points below that of labels" in reason
+
+
+def test_the_labels_alone_are_kept_if_the_pool_does_harm():
+    selection = make({"labels": [{0}] * 5, "pool": [{0, 1}] * 5})
+    chosen, reason = selection.choose()
+    assert chosen.name == "labels"
+    assert "worse by 10.0 points" in reason
+
+
+def test_within_a_kind_the_first_is_kept_unless_another_is_clearly_better():
+    one_less = [{0, 1}, *[{0, 1, 2}] * 4]
+    selection = make({"labels": [{0}] * 5, "pool": [{0, 1, 2}] * 5, "pool-b": one_less})
+    selection.candidates.pop(0)
+    assert selection.choose()[0].name == "pool"
+    selection = make({"labels": [{0}] * 5, "pool": [{0, 1, 2}] * 5, "pool-b": [set()] * 5})
+    assert selection.choose()[0].name == "pool-b"
+
+
+def test_candidates_that_were_dropped_are_not_chosen():
+    selection = make({"labels": [{0}] * 5, "pool": [set()] * 2, "pool-b": [set()] * 5})
+    assert selection.choose()[0].name == "pool-b"
+
+
+def test_without_trials_nothing_is_compared():
+    selection = make({"labels": [], "pool": []}, folds=0)
+    chosen, reason = selection.choose()
+    assert chosen.name == "pool"
+    assert "cannot be compared" in reason
+    assert selection.judge() is None
+
+
+def test_held_out_predictions_of_the_chosen_candidate():
+    selection = make({"labels": [{0}] * 2, "pool": [set()] * 2}, folds=2)
+    assert selection.collect_held_out() is None
+    selection.chosen = "labels"
+    logits, y = selection.collect_held_out()
+    assert (logits.argmax(dim=1) != y).sum() == 2
+    assert selection.held_out_rows == list(range(20))
+
+
+def test_a_clear_difference_in_every_fold_is_a_verdict():
+    worse = [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2}]
+    judgement = make({"labels": worse, "pool": [{0}] * 5}).judge()
+    assert judgement.outcome == "helped"
+    assert "cross-validated error 10.0 % against 36.0 %" in judgement.sentence
+    assert make({"labels": [{0}] * 5, "pool": worse}).judge().outcome == "harmed"
+
+
+def test_one_fold_decides_nothing():
+    judgement = make({"labels": [set(range(10)), *[{0}] * 4], "pool": [{0}] * 5}).judge()
+    assert judgement.outcome == "unclear"
+    assert "may be chance" in judgement.sentence
