@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_classifiers_classes, check_estimator, parametrize_with_checks
 
 from afda import AFDAClassifier
+from afda.measures import fit_temperature
 
 SMALL = {
     "steps": 20,
@@ -75,9 +76,25 @@ def test_partial_labels(fitted, blobs):
     assert probabilities.shape == (90, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     assert (fitted.classes_[probabilities.argmax(axis=1)] == fitted.predict(X)).all()
-    assert features.shape == (90, 8)
-    assert fitted.get_feature_names_out().tolist() == [f"afdaclassifier{i}" for i in range(8)]
-    assert fitted.recipe_.title == "vat+entropy-adversarial"
+    assert features.shape == (90, fitted.model_.classifier.features)
+    assert fitted.get_feature_names_out().tolist() == [f"afdaclassifier{i}" for i in range(features.shape[1])]
+
+
+def test_by_default_the_method_is_chosen_by_cross_validation(fitted):
+    selection = fitted.selection_
+    assert fitted.recipe_ == selection.read_chosen()
+    assert {"supervised", "afda"} <= {candidate.name for candidate in selection.candidates}
+    assert all(candidate.trials for candidate in selection.candidates)
+    held_out = selection.collect_held_out()
+    assert fitted.model_.temperature == fit_temperature(*held_out) != 1
+
+
+def test_a_method_by_name_is_not_compared(blobs):
+    X, _, few = blobs
+    found = small(method="vat+entropy").fit(X, few)
+    assert found.recipe_.title == "vat+entropy-adversarial"
+    assert found.selection_ is None
+    assert found.model_.temperature == 1
 
 
 def test_only_labelled_samples_are_scored(fitted, blobs):
@@ -172,10 +189,12 @@ def test_parameters_reach_the_recipe(blobs):
 
 def test_progress_is_printed_if_asked_for(blobs, capsys):
     X, _, few = blobs
-    small(steps=25, verbose=True).fit(X, few)
+    small(method="vat", steps=25, verbose=True).fit(X, few)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[0] for line in lines] == [f"step {n}" for n in (3, 6, 9, 12, 15, 18, 21, 24, 25)]
     assert "supervised" in lines[0]
+    small(steps=2, verbose=True).fit(X, few)
+    assert capsys.readouterr().out.startswith("trial 1 of at most 15: supervised\n")
     small().fit(X, few)
     assert capsys.readouterr() == ("", "")
 
@@ -315,6 +334,6 @@ def test_unlabelled_digits_lower_the_error(digits):
     for k in range(10):
         few[np.flatnonzero(y == k)[:5]] = k
     common = {"steps": 200, "settings": ["net.hidden=128"], "random_state": 0}
-    afda = AFDAClassifier(**common).fit(train, few).score(test, digits.test.y.numpy())
+    afda = AFDAClassifier(method="vat+entropy", **common).fit(train, few).score(test, digits.test.y.numpy())
     alone = AFDAClassifier(method="supervised", align=None, **common).fit(train, few)
     assert afda > alone.score(test, digits.test.y.numpy()) + 0.05

@@ -59,6 +59,13 @@ def test_within_a_kind_the_first_is_kept_unless_another_is_clearly_better():
     assert selection.choose()[0].name == "pool-b"
 
 
+def test_of_those_on_the_labels_alone_the_one_with_the_least_error_is_the_best():
+    selection = make({"labels": [{0, 1}] * 5, "labels-b": [{0}, *[{0, 1}] * 4], "pool": [set(range(5))] * 5})
+    assert selection.choose()[0].name == "labels-b"
+    selection = make({"labels": [{0, 1}] * 5, "labels-b": [{2, 3}] * 5, "pool": [set(range(5))] * 5})
+    assert selection.choose()[0].name == "labels"
+
+
 def test_candidates_that_were_dropped_are_not_chosen():
     selection = make({"labels": [{0}] * 5, "pool": [set()] * 2, "pool-b": [set()] * 5})
     assert selection.choose()[0].name == "pool-b"

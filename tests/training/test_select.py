@@ -143,7 +143,7 @@ def test_the_users_own_method_is_only_compared(blobs):
 
 def test_candidates_with_a_net_and_settings_of_the_users(blobs):
     found = list_candidates(blobs, settings=("net=mlp", "net.hidden=8", "align.weight=0.5"), align="mmd")
-    assert [name for name, _, _ in found] == ["supervised", "afda", "afda-labelled-shares", "vat"]
+    assert [name for name, _, _ in found] == ["supervised", "afda", "vat"]
     recipes = {name: recipe for name, _, recipe in found}
     assert recipes["afda"].align.name() == "mmd"
     assert recipes["afda"].align.weight == 0.5
@@ -155,3 +155,11 @@ def test_without_unlabelled_images_only_the_labels_count(blobs):
     y = torch.arange(len(blobs.train)) % 3
     data = replace(blobs, train=Images(blobs.train.x, y))
     assert [name for name, _, _ in list_candidates(data)] == ["linear", "supervised"]
+
+
+def test_the_shares_of_the_labels_are_a_candidate_where_they_differ(blobs):
+    y = blobs.train.y.clone()
+    y[:9] = 0
+    uneven = replace(blobs, train=Images(blobs.train.x, y))
+    names = [[name for name, _, _ in list_candidates(data)] for data in (blobs, uneven)]
+    assert [("afda-labelled-shares" in found) for found in names] == [False, True]

@@ -18,6 +18,8 @@ class Option:
     settings: tuple[str, ...] = ()
     linear: bool = False
     """Whether it is a linear classifier, whatever net the others have."""
+    for_uneven_labels: bool = False
+    """Whether it differs from the others only if the classes have different numbers of labels."""
 
 
 LABELS_ALONE = (
@@ -30,6 +32,7 @@ WITH_POOL = (
         "afda-labelled-shares",
         "AFDA, mean prediction near the class shares of the labels",
         settings=('method.entropy.prior="labelled"',),
+        for_uneven_labels=True,
     ),
     Option("vat", "virtual adversarial training", "vat", "none"),
 )
@@ -45,10 +48,11 @@ def list_candidates(
     """
     kind = f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images"
     has_pool = bool((data.train.y < 0).any()) or labels is not None
+    uneven = has_uneven_labels(data, labels)
     names_net = any(setting.startswith(("net=", "net.")) for setting in settings)
     found = []
     for option in (*LABELS_ALONE, *(WITH_POOL if has_pool else ())):
-        if option.linear and names_net:
+        if (option.linear and names_net) or (option.for_uneven_labels and not uneven):
             continue
         name = f"{OWN}-linear" if option.linear else kind
         aligned = align if align is not None and option.align != "none" else option.align
@@ -59,6 +63,14 @@ def list_candidates(
         known = list_paths(made.model_dump())
         found.append((option.name, option.summary, made.with_settings([s for s in wanted if applies(s, known)])))
     return found
+
+
+def has_uneven_labels(data: DataSet, labels: int | None) -> bool:
+    """Return whether the shares of the labels are away from equal ones by a tenth or more, in total variation."""
+    if labels is not None:
+        return not data.balanced
+    counts = data.train.y[data.train.y >= 0].bincount(minlength=len(data.classes)).double()
+    return bool((counts / counts.sum() - 1 / len(counts)).abs().sum() / 2 >= 0.1)
 
 
 def applies(setting: str, known: list[str]) -> bool:

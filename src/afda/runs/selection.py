@@ -109,16 +109,12 @@ class Selection(RunFile):
         # Rounded, so that one image more of one of them, whose difference equals its noise, never counts as more.
         return round(float(differences.mean()), 9), round(float(differences.std(ddof=1)) / len(differences) ** 0.5, 9)
 
-    def is_better(self, first: Candidate, second: Candidate) -> bool:
-        """Return whether the first has less error than the second, by more than the noise of the difference."""
-        excess, noise = self.compare(second, first)
-        return excess > noise
-
     def choose(self) -> tuple[Candidate, str]:
         """Return the candidate to take, and why.
 
         The best with the unlabelled images is taken if it is better than the best on the labels alone by more than the
-        noise. Within each kind an earlier candidate is kept unless a later one is better by more than that.
+        noise. Of those on the labels alone the one with the least error is the best. Of those with the unlabelled images
+        an earlier one is kept unless a later one is better by more than the noise.
         """
         simple, strong = (self._choose_among(pool) for pool in (False, True))
         if simple is None or strong is None:
@@ -141,9 +137,14 @@ class Selection(RunFile):
         most = max((len(candidate.trials) for candidate in of_kind), default=0)
         chosen: Candidate | None = None
         for candidate in of_kind:
-            if len(candidate.trials) == most and (chosen is None or self.is_better(candidate, chosen)):
+            if len(candidate.trials) == most and (chosen is None or self.is_preferred(candidate, chosen)):
                 chosen = candidate
         return chosen
+
+    def is_preferred(self, later: Candidate, earlier: Candidate) -> bool:
+        """Return whether a candidate replaces an earlier one of its kind."""
+        excess, noise = self.compare(earlier, later)
+        return excess > (noise if later.uses_unlabelled else 0)
 
     def collect_held_out(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the logits of the chosen candidate for held-out images, and their classes; None if it has no trial."""

@@ -17,16 +17,11 @@ class Prediction(NamedTuple):
 
 
 def predict_ours(problem: Problem, seed: int) -> Prediction:
-    """Fit `method="auto"`."""
+    """Fit `method="auto"`; the note is the candidate that was chosen."""
     from afda.estimator import AFDAClassifier
 
-    try:
-        fitted = AFDAClassifier(method="auto", random_state=seed).fit(problem.x, problem.y)
-    except ValueError as error:
-        if "called 'auto'" not in str(error):
-            raise
-        fitted = AFDAClassifier(random_state=seed).fit(problem.x, problem.y)
-    return Prediction(fitted.predict(problem.x_test), fitted.recipe_.title)
+    fitted = AFDAClassifier(method="auto", random_state=seed).fit(problem.x, problem.y)
+    return Prediction(fitted.predict(problem.x_test), fitted.selection_.chosen)
 
 
 def predict_afda(problem: Problem, seed: int) -> Prediction:
@@ -58,7 +53,7 @@ def predict_logistic(problem: Problem, seed: int) -> Prediction:
 
 
 def predict_label_spreading(problem: Problem, _: int) -> Prediction:
-    """Fit LabelSpreading with 7 neighbours and alpha 0.2 to standardised vectors, or to pixels."""
+    """Fit LabelSpreading with 7 neighbours and alpha 0.2."""
     from sklearn.semi_supervised import LabelSpreading
 
     x, x_test = standardise(problem)
@@ -67,7 +62,7 @@ def predict_label_spreading(problem: Problem, _: int) -> Prediction:
 
 
 def predict_self_training(problem: Problem, seed: int) -> Prediction:
-    """Fit SelfTrainingClassifier with an SVC to standardised vectors or to pixels, or the SVC alone if it must be."""
+    """Fit SelfTrainingClassifier with an SVC, or the SVC alone if there are too few labels for it."""
     from sklearn.semi_supervised import SelfTrainingClassifier
     from sklearn.svm import SVC
 
@@ -81,18 +76,22 @@ def predict_self_training(problem: Problem, seed: int) -> Prediction:
 
 
 def standardise(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return training and test samples as vectors whose features have mean 0 and variance 1 among the former.
+    """Return training and test samples as vectors; features with mean 0 and variance 1 if their scales differ much.
 
-    Pixels of images share one scale and are left as they are: to standardise them costs both methods accuracy.
+    Features that share one scale, such as pixels, are left as they are: standardising them costs both methods accuracy.
     """
     from sklearn.preprocessing import StandardScaler
 
     x, x_test = problem.flatten()
-    if problem.x.ndim > 2:
+    ranges = np.ptp(x, axis=0)
+    if ranges.max() <= ONE_SCALE * np.median(ranges):
         return x, x_test
     scaler = StandardScaler().fit(x)
     return scaler.transform(x), scaler.transform(x_test)
 
+
+ONE_SCALE = 5.0
+"""Features share one scale if the largest range is at most this many times the median range."""
 
 COLUMNS: dict[str, Callable[[Problem, int], Prediction]] = {
     "ours": predict_ours,
