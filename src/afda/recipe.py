@@ -65,7 +65,10 @@ class Recipe(Value):
     shares_by: Estimator = Field(
         "mean",
         description="how class shares of the unlabelled images are estimated, where they are used: mean prediction, "
-        "expectation maximisation, black-box shift estimation",
+        "expectation maximisation, black-box shift estimation; or pool_shares are given",
+    )
+    pool_shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] | None = Field(
+        None, description="class shares of the unlabelled images, in the order of the classes, for shares_by=given"
     )
     supervised_mean: Literal["labelled", "batch"] = Field(
         "labelled",
@@ -91,6 +94,8 @@ class Recipe(Value):
             raise ValueError(
                 "the discriminator is trained by Adam, so with SGD it needs an align.learning_rate of its own"
             )
+        if self.pool_shares is not None and sum(self.pool_shares) <= 0:
+            raise ValueError("pool_shares must not all be zero")
         parts = [part.name() for part in (*self.method, self.align) if part is not None]
         if len(set(parts)) < len(parts):
             raise ValueError("a method is named twice, or as the alignment is")

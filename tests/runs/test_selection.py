@@ -40,14 +40,37 @@ def test_the_pool_is_used_if_it_helps():
     selection = make({"labels": [{0, 1, 2}] * 5, "pool": [{0}] * 5})
     chosen, reason = selection.choose()
     assert chosen.name == "pool"
-    assert "20.0 points below that of labels" in reason
+    assert reason == "its error is below that of labels by 20.0 points (standard error 5.7)"
 
 
 def test_the_labels_alone_are_kept_if_the_pool_does_harm():
     selection = make({"labels": [{0}] * 5, "pool": [{0, 1}] * 5})
     chosen, reason = selection.choose()
     assert chosen.name == "labels"
-    assert "worse by 10.0 points" in reason
+    assert "the error of pool is higher by 10.0 points" in reason
+    assert make({"labels": [{0}] * 5, "pool": [{1}] * 5}).choose()[0].name == "labels"  # no more errors, no fewer
+
+
+def test_few_labels_do_not_rule_the_pool_out():
+    few = {"folds": 2, "per_fold": 10}
+    chosen, reason = make({"labels": [{0}, {0}], "pool": [{0, 1}, {0}]}, **few).choose()
+    assert chosen.name == "pool"
+    assert "too few to tell" in reason
+    assert make({"labels": [{0}, {0}], "pool": [{0, 1, 2}, {0, 1}]}, **few).choose()[0].name == "labels"
+
+
+def test_errors_count_as_among_the_unlabelled_images():
+    """Class 1 has half of the labels and a tenth of the unlabelled images."""
+    selection = make({"labels": [{0, 1, 2}, {0}], "pool": [{0}, {0, 1}]}, folds=2, kinds={"pool": True})
+    selection.folds[1].y = [1] * 10
+    for candidate in selection.candidates:
+        candidate.trials[1].logits = [row[::-1] for row in candidate.trials[1].logits]
+    labels, pool = selection.candidates
+    assert selection.compare(labels, pool)[0] == pytest.approx(1 / 20)
+    selection.labelled_shares, selection.shares = [0.5, 0.5], [0.9, 0.1]
+    weights = np.array([1.8] * 10 + [0.2] * 10)
+    differences = np.array([0, 1, 1, *[0] * 7, 0, -1, *[0] * 8])
+    assert selection.compare(labels, pool)[0] == pytest.approx((weights * differences).sum() / weights.sum(), abs=1e-8)
 
 
 def test_within_a_kind_the_first_is_kept_unless_another_is_clearly_better():

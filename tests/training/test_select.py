@@ -9,7 +9,8 @@ import torch
 
 from afda.data.arrays import from_arrays
 from afda.data.images import Images
-from afda.recipes.candidates import list_candidates
+from afda.recipe import Recipe
+from afda.recipes.candidates import ESTIMATED_SHARES, list_candidates
 from afda.runs.selection import Trial
 from afda.training import select
 from afda.training.select import begin_selection, list_racing, make_folds, run_trials
@@ -86,7 +87,11 @@ def test_candidates_are_compared_and_one_is_chosen(blobs):
     selection = begin_small(blobs)
     done = []
     run_trials(selection, blobs, CPU, on_trial=lambda trial: done.append((trial.done, trial.candidate)))
-    assert [candidate.name for candidate in selection.candidates][:3] == ["linear", "supervised", "afda"]
+    assert [candidate.name for candidate in selection.candidates][:3] == [
+        "linear",
+        "supervised",
+        "afda",
+    ]  # not with estimated shares: they are even
     assert [number for number, _ in done] == list(range(1, len(done) + 1))
     assert selection.chosen is not None
     assert selection.reason
@@ -118,7 +123,7 @@ def test_a_stopped_comparison_continues_where_it_was(blobs):
 def test_no_fold_begins_without_time_for_it(blobs):
     selection = begin_small(blobs)
     run_trials(selection, blobs, CPU, seconds=1e-9)
-    assert {len(candidate.trials) for candidate in selection.candidates} == {1}
+    assert all(len(candidate.trials) == 1 for candidate in selection.candidates)
     assert selection.chosen is not None
 
 
@@ -143,7 +148,7 @@ def test_the_users_own_method_is_only_compared(blobs):
 
 def test_candidates_with_a_net_and_settings_of_the_users(blobs):
     found = list_candidates(blobs, settings=("net=mlp", "net.hidden=8", "align.weight=0.5"), align="mmd")
-    assert [name for name, _, _ in found] == ["supervised", "afda", "vat"]
+    assert [name for name, _, _ in found] == ["supervised", ESTIMATED_SHARES, "afda", "vat"]
     recipes = {name: recipe for name, _, recipe in found}
     assert recipes["afda"].align.name() == "mmd"
     assert recipes["afda"].align.weight == 0.5
@@ -157,9 +162,18 @@ def test_without_unlabelled_images_only_the_labels_count(blobs):
     assert [name for name, _, _ in list_candidates(data)] == ["linear", "supervised"]
 
 
-def test_the_shares_of_the_labels_are_a_candidate_where_they_differ(blobs):
-    y = blobs.train.y.clone()
-    y[:9] = 0
-    uneven = replace(blobs, train=Images(blobs.train.x, y))
-    names = [[name for name, _, _ in list_candidates(data)] for data in (blobs, uneven)]
-    assert [("afda-labelled-shares" in found) for found in names] == [False, True]
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_estimated_shares_are_a_candidate_where_they_are_uneven(share):
+    rng = np.random.default_rng(0)
+    truth = np.concatenate([[0] * 10, [1] * 10, (rng.random(300) > share).astype(int)])
+    x = rng.normal(size=(320, 3)) + 5 * truth[:, None]
+    data = from_arrays(x.astype(np.float32), np.where(np.arange(320) < 20, truth, -1))
+    selection = begin_small(data)
+    run_trials(selection, data, CPU)
+    if share == 0.5:
+        assert selection.shares is None
+        assert ESTIMATED_SHARES not in {candidate.name for candidate in selection.candidates}
+    else:
+        assert selection.shares[0] == pytest.approx(0.9, abs=0.08)
+        recipe = Recipe.of(selection.find(ESTIMATED_SHARES).recipe)
+        assert recipe.pool_shares == tuple(selection.shares)

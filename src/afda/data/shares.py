@@ -1,12 +1,13 @@
 """Class shares: those of the labelled images, and an estimate of those of the unlabelled ones as training goes on."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-Estimator = Literal["mean", "em", "bbse"]
-"""How the shares of the unlabelled images are estimated from predictions."""
+Estimator = Literal["mean", "em", "bbse", "given"]
+"""How the shares of the unlabelled images are estimated from predictions, if they are not given."""
 MOST_WEIGHT = 10.0
 """A labelled image weighs at most this many times as much as without weights, and at least this many times less."""
 SMALLEST_SHARE = 1e-4
@@ -18,8 +19,8 @@ class ClassShares(nn.Module):
 
     `mean` is the running mean of the predictions. `em` corrects each prediction for the present estimate before it is
     averaged (Saerens et al., 2002). `bbse` solves for the shares that explain the mean prediction, given what the net
-    predicts for labelled images of each class (Lipton et al., 2018). All are running estimates: a batch moves them by
-    `1 - decay`.
+    predicts for labelled images of each class (Lipton et al., 2018). These are running estimates: a batch moves them by
+    `1 - decay`. `given` shares stay as they are.
     """
 
     labelled: Tensor
@@ -27,19 +28,29 @@ class ClassShares(nn.Module):
     estimate: Tensor
     confusion: Tensor
 
-    def __init__(self, labelled: Tensor, estimator: Estimator = "mean", decay: float = 0.98) -> None:
+    def __init__(
+        self, labelled: Tensor, estimator: Estimator = "mean", given: Tensor | None = None, decay: float = 0.98
+    ) -> None:
         super().__init__()
         self.estimator, self.decay = estimator, decay
         classes = len(labelled)
-        for name in ("labelled", "mean", "estimate"):
+        for name in ("labelled", "mean"):
             self.register_buffer(name, labelled.clone())
+        self.register_buffer("estimate", labelled.clone() if given is None else given / given.sum())
         self.register_buffer("confusion", torch.eye(classes, dtype=labelled.dtype))
 
     @classmethod
-    def of(cls, y: Tensor, classes: int, estimator: Estimator = "mean", decay: float = 0.98) -> "ClassShares":
-        """Return the shares of labels y, with which the estimate begins."""
+    def of(
+        cls,
+        y: Tensor,
+        classes: int,
+        estimator: Estimator = "mean",
+        given: Sequence[float] | None = None,
+        decay: float = 0.98,
+    ) -> "ClassShares":
+        """Return the shares of labels y, with which the estimate begins unless it is given."""
         counts = y.bincount(minlength=classes).to(torch.get_default_dtype())
-        return cls(counts / counts.sum(), estimator, decay)
+        return cls(counts / counts.sum(), estimator, None if given is None else counts.new_tensor(given), decay)
 
     @torch.no_grad()
     def update(self, logits: Tensor, y: Tensor) -> None:
@@ -47,6 +58,8 @@ class ClassShares(nn.Module):
         of_labelled, predictions = logits.softmax(dim=1).to(self.mean.dtype).tensor_split([len(y)])
         new = 1 - self.decay
         self.mean.lerp_(predictions.mean(dim=0), new)
+        if self.estimator == "given":
+            return
         if self.estimator == "mean":
             self.estimate.copy_(self.mean)
         elif self.estimator == "em":

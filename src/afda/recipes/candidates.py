@@ -6,6 +6,9 @@ from afda.data.images import DataSet
 from afda.recipe import Recipe, list_paths
 from afda.recipes import AFDA, OWN, recipe
 
+ESTIMATED_SHARES = "afda-estimated-shares"
+"""A candidate whose recipe lacks the class shares of the unlabelled images until they are estimated."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -18,8 +21,6 @@ class Option:
     settings: tuple[str, ...] = ()
     linear: bool = False
     """Whether it is a linear classifier, whatever net the others have."""
-    for_uneven_labels: bool = False
-    """Whether it differs from the others only if the classes have different numbers of labels."""
 
 
 LABELS_ALONE = (
@@ -27,13 +28,12 @@ LABELS_ALONE = (
     Option("supervised", "network on the labels alone", "supervised", "none"),
 )
 WITH_POOL = (
-    Option("afda", "AFDA, mean prediction near equal class shares"),
     Option(
-        "afda-labelled-shares",
-        "AFDA, mean prediction near the class shares of the labels",
-        settings=('method.entropy.prior="labelled"',),
-        for_uneven_labels=True,
+        ESTIMATED_SHARES,
+        "AFDA, mean prediction near the estimated class shares",
+        settings=('method.entropy.prior="estimated"', 'shares_by="given"'),
     ),
+    Option("afda", "AFDA, mean prediction near equal class shares"),
     Option("vat", "virtual adversarial training", "vat", "none"),
 )
 
@@ -48,11 +48,10 @@ def list_candidates(
     """
     kind = f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images"
     has_pool = bool((data.train.y < 0).any()) or labels is not None
-    uneven = has_uneven_labels(data, labels)
     names_net = any(setting.startswith(("net=", "net.")) for setting in settings)
     found = []
     for option in (*LABELS_ALONE, *(WITH_POOL if has_pool else ())):
-        if (option.linear and names_net) or (option.for_uneven_labels and not uneven):
+        if option.linear and names_net:
             continue
         name = f"{OWN}-linear" if option.linear else kind
         aligned = align if align is not None and option.align != "none" else option.align
@@ -63,14 +62,6 @@ def list_candidates(
         known = list_paths(made.model_dump())
         found.append((option.name, option.summary, made.with_settings([s for s in wanted if applies(s, known)])))
     return found
-
-
-def has_uneven_labels(data: DataSet, labels: int | None) -> bool:
-    """Return whether the shares of the labels are away from equal ones by a tenth or more, in total variation."""
-    if labels is not None:
-        return not data.balanced
-    counts = data.train.y[data.train.y >= 0].bincount(minlength=len(data.classes)).double()
-    return bool((counts / counts.sum() - 1 / len(counts)).abs().sum() / 2 >= 0.1)
 
 
 def applies(setting: str, known: list[str]) -> bool:

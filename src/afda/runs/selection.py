@@ -13,6 +13,10 @@ from afda.runs.schemas import Count, RunFile
 from afda.runs.statistics import Interval, corrected_t_test, wilson_interval
 
 SIGNIFICANT = 0.05
+ENOUGH_TO_TELL = 50
+"""Held-out images from which the error alone decides between candidates with and without the unlabelled images."""
+MOST_WEIGHT = 10.0
+"""A held-out image counts at most this many times as much as without weights, and at least this many times less."""
 Outcome = Literal["helped", "harmed", "unclear"]
 
 
@@ -28,6 +32,8 @@ class Trial(RunFile):
 
     fold: Count
     logits: list[list[float]]
+    pool: list[float] = Field(default_factory=list)
+    """The mean prediction for unlabelled images."""
     seconds: Annotated[float, Field(ge=0)]
 
 
@@ -66,12 +72,21 @@ class Selection(RunFile):
     steps_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The length of the trainings that are compared, as a share of the final one."""
     candidates: list[Candidate]
+    shares: list[float] | None = None
+    """Class shares of the unlabelled images: the mean prediction of the best candidate on the labels alone."""
+    labelled_shares: list[float] = Field(default_factory=list)
     chosen: str | None = None
     reason: str | None = None
 
     def find(self, name: str) -> Candidate:
         """Return the candidate of this name."""
         return next(candidate for candidate in self.candidates if candidate.name == name)
+
+    def estimate_shares(self) -> list[float] | None:
+        """Return the mean prediction for unlabelled images by the best candidate on the labels alone, if any."""
+        best = self._choose_among(uses_unlabelled=False)
+        means = [] if best is None else [trial.pool for trial in best.trials if trial.pool]
+        return None if not means else [round(float(share), 6) for share in np.mean(means, axis=0)]
 
     def read_chosen(self) -> Recipe:
         """Return the recipe of the chosen candidate."""
@@ -97,24 +112,39 @@ class Selection(RunFile):
         assert interval is not None
         return Estimate(100 * wrong / len(mistakes), interval, wrong, len(mistakes))
 
+    def weigh_images(self) -> dict[int, float]:
+        """Return the weight of each held-out image, by row: the estimated share of its class by that of the labels.
+
+        So errors count as they would among the unlabelled images. Without an estimate all weights are 1.
+        """
+        rows = {row: y for fold in self.folds for row, y in zip(fold.rows, fold.y, strict=True)}
+        if self.shares is None or not self.labelled_shares:
+            return dict.fromkeys(rows, 1.0)
+        ratios = np.array(self.shares) / np.maximum(self.labelled_shares, 1e-12)
+        ratios = ratios.clip(1 / MOST_WEIGHT, MOST_WEIGHT)
+        return {row: float(ratios[y]) for row, y in rows.items()}
+
     def compare(self, first: Candidate, second: Candidate) -> tuple[float, float]:
         """Return by how much the first's error exceeds the second's on the images of both, and its standard error.
 
-        Both are shares of 1. The error of the difference counts images; it is infinite without images.
+        Both are shares of 1, by the weights of the images. The error of the difference counts images; it is infinite
+        without images.
         """
         ours, theirs = self.collect_mistakes(first), self.collect_mistakes(second)
-        differences = np.array([ours[row] - theirs[row] for row in ours.keys() & theirs.keys()], dtype=float)
-        if len(differences) < 2:
+        both, weight_of = sorted(ours.keys() & theirs.keys()), self.weigh_images()
+        if len(both) < 2:
             return 0.0, math.inf
+        weights = np.array([weight_of[row] for row in both])
+        differences = weights / weights.mean() * np.array([ours[row] - theirs[row] for row in both], dtype=float)
         # Rounded, so that one image more of one of them, whose difference equals its noise, never counts as more.
         return round(float(differences.mean()), 9), round(float(differences.std(ddof=1)) / len(differences) ** 0.5, 9)
 
     def choose(self) -> tuple[Candidate, str]:
         """Return the candidate to take, and why.
 
-        The best with the unlabelled images is taken if it is better than the best on the labels alone by more than the
-        noise. Of those on the labels alone the one with the least error is the best. Of those with the unlabelled images
-        an earlier one is kept unless a later one is better by more than the noise.
+        The best with the unlabelled images is compared with the best on the labels alone. The one with less error is
+        taken, and that on the labels alone if they are equal. With fewer than `ENOUGH_TO_TELL` held-out images the
+        comparison is mostly noise, and the unlabelled images are used unless that is worse by more than the noise.
         """
         simple, strong = (self._choose_among(pool) for pool in (False, True))
         if simple is None or strong is None:
@@ -124,12 +154,13 @@ class Selection(RunFile):
         if not any(candidate.trials for candidate in self.candidates):
             return strong, "every class has one label only, so the candidates cannot be compared"
         excess, noise = self.compare(simple, strong)
-        points = f"{abs(100 * excess):.1f} points"
-        if excess > noise:
-            return strong, f"its error is {points} below that of {simple.name} (standard error {100 * noise:.1f})"
+        few = len(self.collect_mistakes(simple)) < ENOUGH_TO_TELL
+        points = f"{abs(100 * excess):.1f} points (standard error {100 * noise:.1f})"
         if excess > 0:
-            return simple, f"{strong.name} is better by {points} only (standard error {100 * noise:.1f})"
-        return simple, f"no candidate that uses the unlabelled images is better; {strong.name} is worse by {points}"
+            return strong, f"its error is below that of {simple.name} by {points}"
+        if few and excess >= -noise:
+            return strong, f"the labels are too few to tell it from {simple.name} (difference {points})"
+        return simple, f"the unlabelled images do not help: the error of {strong.name} is higher by {points}"
 
     def _choose_among(self, uses_unlabelled: bool) -> Candidate | None:
         """Return the preferred candidate of a kind, among those that were trained as often as any."""

@@ -1,7 +1,8 @@
 """The automatic choice: candidates are compared by cross-validation on the labels, within the time given.
 
-A trial trains a candidate without the labels of one fold; these images join the unlabelled ones, and are predicted. The
-candidates take turns, fold by fold, and one that is clearly worse is dropped (racing). The choice itself is made by
+A trial trains a candidate without the labels of one fold; these images join the unlabelled ones, and are predicted.
+Candidates on the labels alone come first, and estimate the class shares of the unlabelled images. The candidates of a
+kind take turns, fold by fold, and one that is clearly worse is dropped (racing). The choice itself is made by
 `afda.runs.selection`.
 """
 
@@ -18,6 +19,7 @@ from afda.data.images import UNLABELLED, DataSet, Images
 from afda.machine.runtime import Runtime
 from afda.recipe import Recipe
 from afda.runs.model import compute_outputs
+from afda.runs.results import sample_rows
 from afda.runs.selection import Candidate, Fold, Selection, Trial
 from afda.training.loop import run_updates
 from afda.training.state import begin
@@ -28,6 +30,12 @@ MOST_HELD_OUT = 2000
 CLEARLY_WORSE = 2.0
 """Standard errors by which a candidate must be worse than the best to be dropped."""
 FEWEST_STEPS = 50
+DIFFERENT = 0.2
+"""Total variation distance from which class shares count as different; estimates from few labels are off by a tenth."""
+POOL_SAMPLE = 1000
+"""The most unlabelled images that a trial predicts to estimate class shares."""
+LABELS_ALONE_TIME = 0.3
+"""Share of the time after which candidates on the labels alone begin no further fold."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,7 @@ def begin_selection(
     return Selection(
         folds=[Fold(rows=fold.tolist(), y=y[fold].tolist()) for fold in folds],
         steps_share=steps_share,
+        labelled_shares=(np.bincount(y[labelled], minlength=len(data.classes)) / len(labelled)).tolist(),
         candidates=[
             Candidate(
                 name=name, summary=summary, recipe=made.model_dump(), uses_unlabelled=made.uses_unlabelled, trials=[]
@@ -108,20 +117,50 @@ def run_trials(
     KeyboardInterrupt is raised.
     """
     started = time.monotonic()
-    most = len(selection.folds) * len(selection.candidates)
-    for number in range(len(selection.folds)):
-        left = [candidate for candidate in list_racing(selection, number) if len(candidate.trials) == number]
-        expected = sum(candidate.trials[-1].seconds for candidate in left if candidate.trials)
-        if seconds is not None and number and time.monotonic() - started + expected > seconds:
-            break
-        for candidate in left:
-            candidate.trials.append(run_trial(selection, candidate, number, data, runtime, stop))
-            if on_trial is not None:
-                done = sum(len(other.trials) for other in selection.candidates)
-                on_trial(TrialDone(done, most, candidate.name, selection))
+
+    def run_kind(uses_unlabelled: bool, seconds: float | None) -> None:
+        for number in range(len(selection.folds)):
+            left = [c for c in list_racing(selection, number) if c.uses_unlabelled == uses_unlabelled]
+            left = [candidate for candidate in left if len(candidate.trials) == number]
+            expected = sum(candidate.trials[-1].seconds for candidate in left if candidate.trials)
+            if seconds is not None and number and time.monotonic() - started + expected > seconds:
+                break
+            for candidate in left:
+                candidate.trials.append(run_trial(selection, candidate, number, data, runtime, stop))
+                if on_trial is not None:
+                    done = sum(len(other.trials) for other in selection.candidates)
+                    most = len(selection.folds) * len(selection.candidates)
+                    on_trial(TrialDone(done, most, candidate.name, selection))
+
+    run_kind(False, None if seconds is None else LABELS_ALONE_TIME * seconds)
+    use_shares(selection, data)
+    run_kind(True, seconds)
     if selection.chosen is None:
         chosen, reason = selection.choose()
         selection.chosen, selection.reason = chosen.name, reason
+
+
+def use_shares(selection: Selection, data: DataSet) -> None:
+    """Estimate the class shares of the unlabelled images, and give them to the candidate that needs them.
+
+    The candidate is dropped if the shares are nearly equal: `afda` has equal ones. Shares that are near those of the
+    labels are noise as far as the weights of errors go.
+    """
+    waiting = [c for c in selection.candidates if c.recipe["shares_by"] == "given" and not c.recipe["pool_shares"]]
+    found = selection.estimate_shares()
+    if found is not None and measure_variation(found, selection.labelled_shares) >= DIFFERENT:
+        selection.shares = found
+    for candidate in waiting:
+        equal = [1 / len(data.classes)] * len(data.classes)
+        if found is None or measure_variation(found, equal) < DIFFERENT:
+            selection.candidates.remove(candidate)
+        else:
+            candidate.recipe["pool_shares"] = found
+
+
+def measure_variation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the total variation distance of two distributions."""
+    return float(np.abs(np.array(one) - np.array(other)).sum()) / 2
 
 
 def list_racing(selection: Selection, number: int) -> list[Candidate]:
@@ -167,12 +206,15 @@ def run_trial(
     for _ in run_updates(training):
         if stop is not None and stop.is_set():
             raise KeyboardInterrupt
-    rows = torch.tensor(fold.rows)
+    pool = sample_rows(split.unlabelled, POOL_SAMPLE, recipe.seed)
+    rows = torch.cat([torch.tensor(fold.rows), torch.from_numpy(pool)])
     logits = compute_outputs(training.make_model(), data.train.x, training.runtime, rows=rows).logits
-    logits = logits.nan_to_num(0.0, 1e4, -1e4).clamp(-1e4, 1e4)
+    logits, of_pool = logits.nan_to_num(0.0, 1e4, -1e4).clamp(-1e4, 1e4).tensor_split([len(fold.rows)])
+    mean = of_pool.softmax(dim=1).mean(dim=0) if len(of_pool) else of_pool.new_zeros(0)
     return Trial(
         fold=number,
         logits=[[round(value, 4) for value in row] for row in logits.tolist()],
+        pool=[round(share, 6) for share in mean.tolist()],
         seconds=round(time.monotonic() - started, 3),
     )
 

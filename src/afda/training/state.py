@@ -181,10 +181,8 @@ def begin(recipe: Recipe, data: DataSet, runtime: Runtime, group: Group = ALONE)
     owned = {part.name(): part.build(context) for part in (*objectives[len(recipe.method) :], *recipe.method)}
     present = {name: module for name, module in owned.items() if module is not None}
     runtime = runtime.choose_precision(student, any(part.gains_little_from_bfloat16 for part in recipe.method))
-    shares = None
-    if recipe.uses_shares:
-        y = data.train.y[torch.from_numpy(split.labelled)]
-        shares = ClassShares.of(y, len(data.classes), recipe.shares_by)
+    shares = make_shares(recipe, data, split)
+    if shares is not None:
         runtime.place(shares)
     for module in (student, *present.values()):
         runtime.place(module)
@@ -213,6 +211,16 @@ def check_pool(recipe: Recipe, data: DataSet) -> Split:
             "keep fewer labels with --labels, or use --method supervised --align none."
         )
     return split
+
+
+def make_shares(recipe: Recipe, data: DataSet, split: Split) -> ClassShares | None:
+    """Return the class shares that a training begins with, if a method or alignment uses them."""
+    if not recipe.uses_shares:
+        return None
+    given = recipe.pool_shares if recipe.shares_by == "given" else None
+    if recipe.shares_by == "given" and (given is None or len(given) != len(data.classes)):
+        raise UserError(f"shares_by=given needs pool_shares, one number for each of the {len(data.classes)} classes.")
+    return ClassShares.of(data.train.y[torch.from_numpy(split.labelled)], len(data.classes), recipe.shares_by, given)
 
 
 M = TypeVar("M", bound=nn.Module)

@@ -21,7 +21,8 @@ def predict_ours(problem: Problem, seed: int) -> Prediction:
     from afda.estimator import AFDAClassifier
 
     fitted = AFDAClassifier(method="auto", random_state=seed).fit(problem.x, problem.y)
-    return Prediction(fitted.predict(problem.x_test), fitted.selection_.chosen)
+    assert fitted.selection_ is not None
+    return Prediction(fitted.predict(problem.x_test), str(fitted.selection_.chosen))
 
 
 def predict_afda(problem: Problem, seed: int) -> Prediction:
