@@ -54,7 +54,11 @@ Labels = Annotated[
 ]
 MethodName = Annotated[
     str | None,
-    typer.Option("--method", help="A name from `afda list methods`; a+b combines two. Default: the recipe's."),
+    typer.Option(
+        "--method",
+        help="A name from `afda list methods`, a+b for two of them, or auto to compare several on the labels. "
+        "Default: auto with own data, else the recipe's.",
+    ),
 ]
 AlignName = Annotated[
     str | None,

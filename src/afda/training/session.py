@@ -17,7 +17,7 @@ from afda.machine.group import Group
 from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
-from afda.recipes.candidates import list_candidates
+from afda.recipes.candidates import ESTIMATED_SHARES, list_candidates
 from afda.runs.directory import BASELINE, SELECTION, Run, open_selection
 from afda.runs.log import LogLine
 from afda.runs.schemas import Environment, Result
@@ -334,7 +334,8 @@ def plan_comparison(
         chosen = recipe.title
     for _, _, one in candidates:
         check_pool(one, data)
-    plan = plan_selection([one for _, _, one in candidates], data, runtime, request.minutes, started)
+    measurable = [one for name, _, one in candidates if name != ESTIMATED_SHARES]  # which lacks its shares so far
+    plan = plan_selection(measurable, data, runtime, request.minutes, started)
     if plan.steps is not None:
         candidates = [(n, text, set_steps(one, plan.steps)) for n, text, one in candidates]
     return Comparison(begin_selection(candidates, data, plan.share, chosen), plan.seconds)
