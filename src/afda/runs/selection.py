@@ -190,7 +190,8 @@ class Selection(RunFile):
         with_pool, without = (100 * sum(mistakes[row] for row in both) / len(both) for mistakes in (ours, theirs))
         difference = with_pool - without
         errors = f"cross-validated error {with_pool:.1f} % against {without:.1f} %"
-        trainings = f"{len(differences)} trainings each"
+        count = len(differences)
+        trainings = f"{count} training{'s' if count > 1 else ''} each, on the same {len(both):,} images"
         if p < SIGNIFICANT and difference:
             outcome: Outcome = "helped" if difference < 0 else "harmed"
             did = "help" if difference < 0 else "do harm"

@@ -4,7 +4,7 @@ function confusionMatrix(run) {
   const question = "Which classes are confused with each other?";
   if (run.part === null) {
     return section("confusion", "Confusion matrix", question,
-      paragraph("quiet", "The run was not evaluated on test or validation images."));
+      paragraph("quiet", "The run was not evaluated on any images."));
   }
   const totals = run.confusion.map((row) => row.reduce((a, b) => a + b, 0));
   const pairs = run.confusion.flatMap((row, i) => row.flatMap((count, j) => (i !== j && count ? [[count, i, j]] : [])));
@@ -43,7 +43,7 @@ function calibration(run) {
   return section("calibration", "Calibration", "Is the model as confident as it is accurate?",
     h("p", {}, `The mean confidence is ${percent(shown.confidence, 1)} and the accuracy ${percent(shown.accuracy, 1)}: `,
       `the model is ${judgement}. Its `, h("span", { id: "ece" }, ece),
-      panel.after && ` with a temperature of ${fixed(panel.temperature)}, fitted to validation images; `,
+      panel.after && ` with a temperature of ${fixed(panel.temperature)}, fitted to ${panel.fitted_to}; `,
       panel.after && `${percent(panel.before.ece)} without`, "."),
     h("figure", { class: "diagram" }, reliabilityDiagram(panel, shown, ece),
       panel.after && legend([
