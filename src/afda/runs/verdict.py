@@ -22,7 +22,7 @@ RESERVATIONS: dict[Part, str] = {
     ),
     "cross-validation": (
         "There is no test set, so this is the cross-validated error. It is a little pessimistic: it was measured with "
-        "fewer labels and shorter trainings than the final model had, which was trained with all labels."
+        "fewer labels, and mostly shorter trainings, than the final model had."
     ),
 }
 ADVICE = (

@@ -41,7 +41,7 @@ function sharesTable(rows, most) {
     h("td", {}, errorBar([
       { error: row.predicted, colour: "var(--run0)" }, { error: row.labelled, colour: "var(--run1)", hollow: true },
     ], most)));
-  return scrollable("Class shares", h("table", { class: "classes" },
+  return scrollable("Class shares", h("table", { class: "shares" },
     h("thead", {}, h("tr", {}, head.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)),
       h("th", { scope: "col" }, errorScale(most)))),
     h("tbody", {}, rows.map(line))));
