@@ -42,7 +42,9 @@ from afda.runs.directory import CHECKPOINT, Run
 from afda.runs.evaluate import evaluate_run
 from afda.runs.model import load_model
 from afda.runs.predict import find_items, predict_items
+from afda.runs.selection import Trial
 from afda.training.run import load_checkpoint, train
+from afda.training.select import begin_selection
 from afda.training.state import begin
 
 
@@ -337,6 +339,23 @@ def result_json(folder: Path, content: bytes) -> object:
 @target(seed_of_run("environment.json"))
 def environment_json(folder: Path, content: bytes) -> object:
     return read_run_with(folder, "environment.json", content)
+
+
+def selections() -> list[bytes]:
+    """A choice among two candidates, as if all their trials gave the first class."""
+    data = load(str(tiny()))
+    selection = begin_selection([("a", "one", recipe_of_tiny()), ("b", "two", recipe_of_tiny())], data, chosen="a")
+    logits = [1.0] + [0.0] * (len(data.classes) - 1)
+    for candidate in selection.candidates:
+        candidate.trials = [
+            Trial(fold=k, logits=[logits] * len(fold.y), seconds=1.0) for k, fold in enumerate(selection.folds)
+        ]
+    return [json.dumps(selection.to_dict()).encode()]
+
+
+@target(selections)
+def selection_json(folder: Path, content: bytes) -> object:
+    return read_run_with(folder, "selection.json", content)
 
 
 @target(seed_of_run("split.json"))

@@ -11,9 +11,12 @@ from afda.machine.runtime import select_runtime
 from afda.recipes import recipe
 from afda.report import embedding
 from afda.report.collect import collect_report
+from afda.report.page import render_page
 from afda.report.write import write_report
 from afda.runs.directory import Run
+from afda.training.request import TrainRequest
 from afda.training.run import train
+from afda.training.session import run_training
 
 STRANGE = ("<script>alert(1)</script>", "</script><b>bold", "a & b", '"quoted" \u2028', "{{style}}")
 UNLABELLED = 400
@@ -92,6 +95,32 @@ def strange_run(folder, digits, machine):
 @pytest.fixture(scope="session")
 def strange_page(strange_run, machine):
     return write_report([strange_run], machine)[0]
+
+
+@pytest.fixture(scope="session")
+def chosen_run(folder, digits):
+    """A run of images whose method was chosen by cross-validation, with 2 to 10 labels per class."""
+    x, y = digits.train.x.numpy()[:400, 0], digits.train.y.numpy()[:400]
+    x, y = x[y < 5], y[y < 5]
+    order = np.argsort(y, kind="stable")
+    place = np.empty(len(y), dtype=int)
+    place[order] = np.concatenate([np.arange(n) for n in np.bincount(y)])
+    path = folder / "chosen.npz"
+    np.savez(path, x=x, y=np.where(place < np.array([2, 4, 6, 8, 10])[y], y, -1))
+    request = TrainRequest(str(path), method="auto", steps=20, out=folder / "chosen", device="cpu", threads=1)
+    return run_training(request).path
+
+
+@pytest.fixture(scope="session")
+def chosen_content(chosen_run, machine, _small_embeddings):
+    return collect_report([chosen_run], machine)
+
+
+@pytest.fixture(scope="session")
+def chosen_page(chosen_content, folder):
+    path = folder / "chosen.html"
+    path.write_text(render_page(chosen_content), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 
 from afda.recipe import Recipe
 from afda.report.collect import collect_report, number_duplicates
-from afda.report.groups import group_runs
+from afda.report.groups import compare_with_baseline, find_baseline, group_runs
 from afda.report.load_runs import read_runs
 from afda.runs.directory import BASELINE, Run
 
@@ -51,9 +51,28 @@ def test_comparison_with_the_baseline(content):
     assert comparison.difference == pytest.approx(aligned.error - supervised.error)
     # Images that only one of the two classifies correctly make up the difference.
     assert comparison.only_baseline - comparison.only_this == aligned.wrong - supervised.wrong
-    clear = comparison.p < 0.05
-    assert comparison.outcome == (("helped" if comparison.difference < 0 else "harmed") if clear else "unclear")
+    assert comparison.outcome == "unclear"  # one training per side
     assert f"{supervised.error:.2f} %" in comparison.sentences[0]
+
+
+def test_several_seeds_are_compared_with_several_of_the_baseline(runs):
+    def make(run, seed, error):
+        scores = run.result.test.model_copy(update={"error": error})
+        recipe = Recipe.of({**run.recipe.model_dump(), "seed": seed})
+        return replace(run, recipe=recipe, result=run.result.model_copy(update={"test": scores}))
+
+    aligned, supervised = read_runs(runs)
+    errors = {0: (10.0, 20.0), 1: (11.0, 22.0), 2: (12.0, 21.0)}
+    found = [make(run, seed, pair[i]) for i, run in enumerate((aligned, supervised)) for seed, pair in errors.items()]
+    groups = group_runs(found, [str(i) for i in range(6)], [])
+    for i in range(3):
+        assert find_baseline(found[i], found) == 3 + i
+        comparison = compare_with_baseline(i, 3 + i, found, groups)
+        assert (comparison.outcome, comparison.error, comparison.difference) == ("helped", 21.0, -10.0)
+    alone = [found[0], found[3], found[4]]
+    comparison = compare_with_baseline(0, 1, alone, group_runs(alone, ["a", "b", "c"], []))
+    assert (comparison.outcome, comparison.error) == ("unclear", 20.0)
+    assert compare_with_baseline(0, None, alone, []) is None
 
 
 def test_a_baseline_in_the_run_is_included(runs, copy_run, tmp_path):

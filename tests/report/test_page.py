@@ -83,13 +83,39 @@ def test_the_verdict(opened, page_file, content):
     assert f"Discriminator: {run.discriminator.state}." in text(tab, "#light")
 
 
+def test_model_selection(opened, chosen_page, chosen_content, chosen_run):
+    tab = opened(chosen_page)
+    selection, (run,) = Run(chosen_run).read_selection(), chosen_content.runs
+    assert text(tab, "#selection p:has(#chosen)") == f"{selection.chosen} was taken: {selection.reason}."
+    assert text(tab, "#judgement") == selection.judge().sentence
+    lines = [line.split("\t") for line in text(tab, ".candidates tbody").replace("\n\t", "\t").splitlines()]
+    assert text(tab, ".candidates tbody tr.chosen").startswith(f"{selection.chosen} (chosen)")
+    shown = " ".join(cell for line in lines for cell in line)
+    for candidate in selection.candidates:
+        assert candidate.summary in shown
+        assert f"{selection.estimate(candidate).error:.1f} %" in shown
+    assert "cross-validated error on the labelled images" in text(tab, ".hero")
+    assert "among the labelled ones, by trainings without their labels" in text(tab, "#mistakes")
+    assert "held-out predictions for labelled images" in text(tab, "#calibration") or run.calibration.after is None
+    assert "test set" not in text(tab, "#mistakes, #confusion, #calibration")
+
+
+def test_class_shares(opened, page_file, chosen_page, chosen_content):
+    tab = opened(chosen_page)
+    shares = chosen_content.runs[0].shares
+    assert text(tab, "#distance").startswith(f"{100 * shares.distance:.0f} % of the predictions")
+    assert (tab.locator("#shares .missing").count() == 1) == shares.doubtful
+    cells = tab.locator("#shares tbody td:nth-child(4)").all_inner_texts()
+    assert cells == [f"{100 * share:.1f}\u00a0%" for share in shares.predicted]
+
+
 def test_headings(opened, page_file):
     tab = opened(page_file)
     headings = tab.locator("h2").all_inner_texts()
     assert headings == [
         "Comparison with the supervised-only baseline",
         *("Comparison of runs", "Training curves", "Discriminator", "Risk bound (Theorem 1)", "Embedding"),
-        *("Confusion matrix", "Calibration", "Mistakes", "Label these next", "Reproducing this run"),
+        *("Class shares", "Confusion matrix", "Calibration", "Mistakes", "Label these next", "Reproducing this run"),
     ]
     assert tab.locator("h2 + .question").count() == len(headings)
     links = tab.locator("nav a")
@@ -270,8 +296,8 @@ def test_vectors_have_no_pictures(opened, vector_page):
 
 @pytest.mark.parametrize("width", [390, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_and_wide_light_and_dark(opened, page_file, strange_page, width, scheme):
-    for path in (page_file, strange_page):
+def test_narrow_and_wide_light_and_dark(opened, page_file, strange_page, chosen_page, width, scheme):
+    for path in (page_file, strange_page, chosen_page):
         tab = opened(path, width, color_scheme=scheme)
         for details in tab.locator("summary").all():
             details.click()

@@ -1,7 +1,7 @@
 import pytest
 
 from afda.runs.schemas import Result, Scores
-from afda.runs.verdict import compare_results, describe_comparison, describe_error
+from afda.runs.verdict import compare_results, compare_seeds, describe_comparison, describe_error
 
 
 def make_result(wrong, *, images=100, recorded=True, part="test"):
@@ -15,32 +15,71 @@ def make_result(wrong, *, images=100, recorded=True, part="test"):
         confusion=confusion,
         misclassified=list(wrong) if recorded else None,
     )
-    errors = {"test_error": None, "val_error": None, {"test": "test_error", "validation": "val_error"}[part]: error}
+    errors = {"test_error": None, "val_error": None}
+    if part != "cross_validation":
+        errors[{"test": "test_error", "validation": "val_error"}[part]] = error
     return Result(**errors, mmd2=None, labels=20, unlabelled=80, seconds=1.0, images_per_second=1.0, **{part: scores})
 
 
+def make_results(*counts, part="test"):
+    """Return results with these numbers of misclassified images of 100, as of several seeds."""
+    return [make_result(range(count), part=part) for count in counts]
+
+
 @pytest.mark.parametrize(
-    ("wrong", "baseline", "outcome", "words"),
+    ("wrong", "baseline", "words", "test"),
     [
-        (range(5), range(30), "helped", "The unlabelled images helped: 25.00 points fewer errors"),
-        (range(30), range(5), "harmed", "The unlabelled images did harm: 25.00 points more errors"),
-        (range(5), range(3, 10), "unclear", "is unclear: 2.00 points fewer errors may be chance."),
-        (range(5), range(5, 10), "unclear", "made no difference to the number of errors on these 100 images."),
+        (range(5), range(30), "is unclear: there are 25.00 points fewer errors, but one", "hardly explains that"),
+        (range(30), range(5), "is unclear: there are 25.00 points more errors, but one", "hardly explains that"),
+        (range(5), range(3, 10), "is unclear: there are 2.00 points fewer errors, but one", "could explain that"),
+        (range(5), range(5, 10), "Both make equally many errors on these 100 images; one training per side", None),
     ],
 )
-def test_outcomes(wrong, baseline, outcome, words):
+def test_one_training_per_side_cannot_tell(wrong, baseline, words, test):
     comparison = compare_results(make_result(wrong), make_result(baseline))
-    assert comparison.outcome == outcome
+    assert comparison.outcome == "unclear"
     assert comparison.only_this == len(set(baseline) - set(wrong))
     assert comparison.only_baseline == len(set(wrong) - set(baseline))
     assert words in comparison.sentences[1]
-    assert describe_comparison(make_result(wrong), make_result(baseline)) == " ".join(comparison.sentences[:2])
+    assert "several seeds" in comparison.sentences[2]
+    assert len(comparison.sentences) == (3 if test is None else 4)
+    assert (test or "") in comparison.sentences[-1]
+    assert describe_comparison(make_result(wrong), make_result(baseline)) == " ".join(comparison.sentences[:3])
 
 
-def test_without_recorded_mistakes_chance_is_left_open():
+def test_without_recorded_mistakes_there_is_no_test():
     comparison = compare_results(make_result(range(5), recorded=False), make_result(range(30)))
     assert (comparison.p, comparison.outcome, comparison.difference) == (None, "unclear", -25.0)
-    assert "cannot be said" in comparison.sentences[1]
+    assert len(comparison.sentences) == 3
+
+
+@pytest.mark.parametrize(
+    ("counts", "baselines", "outcome", "words"),
+    [
+        ((10, 11, 12), (20, 22, 21), "helped", "images helped: 10.00 points fewer errors, more than the difference"),
+        ((20, 22, 21), (10, 11, 12), "harmed", "images did harm: 10.00 points more errors, more than the difference"),
+        ((10, 18, 26), (20, 22, 21), "unclear", "is unclear: 3.00 points fewer errors may be chance."),
+        ((10, 10), (11, 11), "unclear", "is unclear: 1.00 points fewer errors may be chance."),
+        ((10, 12), (12, 10), "unclear", "made no difference to the mean error."),
+    ],
+)
+def test_several_seeds_per_side(counts, baselines, outcome, words):
+    comparison = compare_seeds(make_results(*counts), make_results(*baselines))
+    assert (comparison.outcome, comparison.error) == (outcome, sum(baselines) / len(baselines))
+    assert comparison.difference == pytest.approx(sum(counts) / len(counts) - comparison.error)
+    assert (comparison.p < 0.05) == (outcome != "unclear")
+    assert f"over {len(baselines)} seeds of the supervised-only baseline" in comparison.sentences[0]
+    assert words in comparison.sentences[1]
+    assert "Welch" in comparison.sentences[2]
+
+
+def test_seeds_are_compared_if_there_are_several_on_both_sides_and_all_on_the_same_images():
+    assert compare_seeds(make_results(10, 11), make_results(20)) is None
+    assert compare_seeds(make_results(10), make_results(20, 21)) is None
+    assert compare_seeds(make_results(10, 11), make_results(20, 21, part="validation")) is None
+    cross_validated = make_results(10, 11, part="cross_validation")
+    assert compare_seeds(cross_validated, cross_validated) is None
+    assert compare_results(cross_validated[0], cross_validated[1]) is None
 
 
 def test_results_on_other_images_are_not_compared():
@@ -56,6 +95,9 @@ def test_error_in_words():
     first, optimistic = describe_error(make_result(range(5), part="validation"))
     assert "validation images" in first
     assert "optimistic" in optimistic
+    first, pessimistic = describe_error(make_result(range(5), part="cross_validation"))
+    assert first.startswith("5.00 % of the labelled images are misclassified by trainings without their labels: 5 of")
+    assert "pessimistic: it was measured with fewer labels, and mostly shorter trainings, than the final" in pessimistic
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,20 @@ def solve_shares(confusion: Tensor, mean: Tensor) -> Tensor:
     ridge = 1e-3 * torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
     shares = torch.linalg.solve(confusion.T @ confusion + ridge, confusion.T @ mean + ridge @ mean).clamp_min(0)
     return shares / shares.sum().clamp_min(1e-12)
+
+
+def estimate_shares(probabilities: Tensor, labelled: Tensor, iterations: int = 1000, tolerance: float = 1e-6) -> Tensor:
+    """Return the class shares of images by expectation maximisation (Saerens et al., 2002), in float64.
+
+    `probabilities` are a classifier's for these images, one row each; `labelled` are the class shares of the labels
+    that it was trained with. Each step corrects the probabilities for the present shares and takes their mean.
+    """
+    ratios = probabilities.double() / labelled.double().clamp_min(1e-12)
+    shares = labelled.double()
+    for _ in range(iterations):
+        corrected = ratios * shares
+        new = (corrected / corrected.sum(dim=1, keepdim=True).clamp_min(1e-300)).mean(dim=0)
+        change, shares = float((new - shares).abs().sum()), new
+        if change < tolerance:
+            break
+    return shares

@@ -28,15 +28,21 @@ from afda.report.evaluation import (
     list_class_errors,
     list_mistakes,
 )
-from afda.report.groups import Group, find_baseline, group_runs, read_results
+from afda.report.groups import Group, compare_with_baseline, find_baseline, group_runs, read_results
 from afda.report.labelling import LabelSuggestions, suggest_labels
 from afda.report.load_runs import LoadedRun, load_runs
 from afda.report.pictures import PictureCollector, SpriteSheet
+from afda.report.selection import SelectionPanel, describe_selection
+from afda.report.shares import SharesPanel, compare_shares
 from afda.runs.schemas import Part
 from afda.runs.statistics import Interval, wilson_interval
-from afda.runs.verdict import Comparison, compare_results, describe_error
+from afda.runs.verdict import Comparison, describe_error
 
-ERROR_METRICS: dict[Part, str] = {"test": "test_error", "validation": "val_error"}
+ERROR_METRICS: dict[Part, str] = {
+    "test": "test_error",
+    "validation": "val_error",
+    "cross-validation": "cross_validated_error",
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ class RunReport:
     baseline: int | None
     """The position of its supervised-only baseline among the runs."""
     comparison: Comparison | None
+    selection: SelectionPanel | None
     classes: list[str]
     class_errors: list[ClassError]
     confusion: list[list[int]]
@@ -88,6 +95,7 @@ class RunReport:
     warnings: list[str]
     discriminator: DiscriminatorState | None
     embedding: Embedding | None
+    shares: SharesPanel | None
     mistakes: Mistakes | None
     calibration: CalibrationPanel | None
     missing: list[str]
@@ -137,14 +145,13 @@ def collect_report(
         sample = sample_features(run, runtime) if i in embedded else None
         if sample is not None:
             progress(f"embedding the features of {name}")
-        reports.append(collect_run(run, name, runs, declared, sample, pictures))
+        reports.append(collect_run(i, name, runs, groups, declared, sample, pictures))
         if i == lead and sample is not None:
             label_next = suggest_labels(sample, run, pictures, table)
     progress("writing pictures")
-    comparison = reports[lead].comparison
     return Report(
         title=f"{runs[lead].recipe.data}: " + (names[0] if len(runs) == 1 else f"{len(runs)} runs"),
-        summary=[*reports[lead].verdict, *(comparison.sentences if comparison else [])],
+        summary=summarise(reports[lead]),
         version=__version__,
         lead=lead,
         runs=reports,
@@ -155,15 +162,24 @@ def collect_report(
     )
 
 
+def summarise(run: RunReport) -> list[str]:
+    """Return the error of a run in words, and whether the unlabelled images helped."""
+    judgement = run.selection.judgement if run.selection is not None else None
+    judged = [judgement.sentence] if judgement is not None else []
+    return [*run.verdict, *judged, *(run.comparison.sentences if run.comparison is not None else [])]
+
+
 def collect_run(
-    run: LoadedRun,
+    number: int,
     name: str,
     runs: Sequence[LoadedRun],
+    groups: Sequence[Group],
     declared: dict[str, Metric],
     sample: FeatureSample | None,
     pictures: PictureCollector,
 ) -> RunReport:
     """Collect what the page shows of one run."""
+    run = runs[number]
     result, scores = run.result, run.scores
     images, wrong = (scores.images, scores.wrong) if scores is not None else (0, 0)
     baseline = find_baseline(run, runs)
@@ -182,7 +198,8 @@ def collect_run(
         interval=wilson_interval(wrong, images),
         verdict=describe_error(result),
         baseline=baseline,
-        comparison=compare_results(result, runs[baseline].result) if baseline is not None else None,
+        comparison=compare_with_baseline(number, baseline, runs, groups),
+        selection=describe_selection(run),
         classes=classes,
         class_errors=list_class_errors(scores),
         confusion=scores.confusion if scores is not None else [],
@@ -199,6 +216,7 @@ def collect_run(
         warnings=read_warnings(run.log),
         discriminator=assess_discriminator(run.log, run.recipe),
         embedding=embedding,
+        shares=compare_shares(sample, run) if sample is not None else None,
         mistakes=list_mistakes(run, pictures),
         calibration=assess_calibration(run),
         missing=list_missing(run, too_few=sample is not None and embedding is None),

@@ -16,11 +16,20 @@ TEST_ERROR = Metric(
     unit="%",
     direction="lower",
 )
+CROSS_VALIDATED_ERROR = Metric(
+    name="cross_validated_error",
+    label="cross-validated error",
+    description="Error on labelled images, each by a shorter training without its label.",
+    unit="%",
+    direction="lower",
+)
+RESULTS = (TEST_ERROR, CROSS_VALIDATED_ERROR, BALANCED_ERROR)
+"""Metrics of a result that no log has."""
 
 
 def list_declared_metrics(recipe: Recipe) -> dict[str, Metric]:
     """Return the metrics that a run of this recipe may have in its log or result, by name."""
-    return {TEST_ERROR.name: TEST_ERROR, BALANCED_ERROR.name: BALANCED_ERROR, **describe_metrics(recipe)}
+    return {**{metric.name: metric for metric in RESULTS}, **describe_metrics(recipe)}
 
 
 def read_curves(log: Sequence[LogLine], test_curve: dict[str, float] | None = None) -> dict[str, Curve]:

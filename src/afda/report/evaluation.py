@@ -9,6 +9,7 @@ from afda.measures import confusion_matrix
 from afda.report.load_runs import LoadedRun
 from afda.report.pictures import PictureCollector
 from afda.runs.model import compute_probabilities
+from afda.runs.results import FEWEST_TO_CALIBRATE
 from afda.runs.schemas import Scores
 from afda.runs.statistics import Calibration, Interval, measure_calibration, wilson_interval
 
@@ -47,6 +48,8 @@ class CalibrationPanel:
     before: Calibration
     after: Calibration | None
     temperature: float
+    fitted_to: str
+    """What the temperature was fitted to."""
 
 
 def list_class_errors(scores: Scores | None) -> list[ClassError]:
@@ -73,19 +76,13 @@ def count_changed_predictions(run: LoadedRun) -> int:
 
 def list_mistakes(run: LoadedRun, pictures: PictureCollector) -> Mistakes | None:
     """Return the misclassified images with the highest confidence; None without predictions."""
-    if run.predictions is None or run.data is None or run.model is None or run.split is None:
+    if run.predictions is None or run.data is None or run.model is None:
         return None
     images = run.predictions.images
     confidence, predicted = compute_probabilities(run.model, run.predictions.logits).max(dim=1)
     wrong = torch.nonzero(predicted != images.y).flatten()
     chosen = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]
     rows: list[int] = chosen.tolist()
-    if run.result.part == "test":
-        numbers = pictures.add(run.data, "test", rows)
-    elif len(run.split.validation):
-        numbers = pictures.add(run.data, "train", run.split.validation[rows].tolist())
-    else:
-        numbers = pictures.add(run.data, "val", rows)
     return Mistakes(
         count=len(wrong),
         images=rows,
@@ -93,13 +90,13 @@ def list_mistakes(run: LoadedRun, pictures: PictureCollector) -> Mistakes | None
         true=images.y[chosen].tolist(),
         predicted=predicted[chosen].tolist(),
         confidence=[round(float(c), 3) for c in confidence[chosen]],
-        pictures=numbers,
+        pictures=pictures.add(run.data, run.predictions.part, run.predictions.rows[rows].tolist()),
         sheet=pictures.sheet_number(run.data),
     )
 
 
 def assess_calibration(run: LoadedRun) -> CalibrationPanel | None:
-    """Return the calibration of a run's model; None without predictions."""
+    """Return the calibration of a run's predictions; None without them."""
     if run.predictions is None or run.model is None:
         return None
     logits = run.predictions.logits
@@ -110,4 +107,10 @@ def assess_calibration(run: LoadedRun) -> CalibrationPanel | None:
         return measure_calibration(confidence.double().numpy(), correct)
 
     temperature = run.model.temperature
-    return CalibrationPanel(measure(1.0), measure(temperature) if temperature != 1 else None, temperature)
+    # As in `evaluate_final`.
+    validation = run.result.validation
+    on_validation = validation is not None and validation.images >= FEWEST_TO_CALIBRATE
+    fitted_to = (
+        "validation images" if on_validation or run.selection is None else "held-out predictions for labelled images"
+    )
+    return CalibrationPanel(measure(1.0), measure(temperature) if temperature != 1 else None, temperature, fitted_to)

@@ -6,6 +6,7 @@ from statistics import mean, stdev
 
 from afda.report.load_runs import LoadedRun
 from afda.runs.directory import BASELINE
+from afda.runs.verdict import Comparison, compare_results, compare_seeds
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,10 @@ class Group:
 def find_baseline(run: LoadedRun, runs: Sequence[LoadedRun]) -> int | None:
     """Return the index of the supervised-only run with the same labels, preferably the one inside the run's directory.
 
-    None if there is none, or if the run is itself supervised-only or was not evaluated.
+    None if there is none, or if the run is itself supervised-only or was not evaluated on test or validation images:
+    by cross-validation, it was compared with candidates of its own.
     """
-    if run.supervised_only or run.result.part is None:
+    if run.supervised_only or run.result.part not in ("test", "validation"):
         return None
     own = (run.path / BASELINE).resolve()
     candidates = (
@@ -42,6 +44,20 @@ def find_baseline(run: LoadedRun, runs: Sequence[LoadedRun]) -> int | None:
         if other.supervised_only and other.labels_key == run.labels_key and other.result.part == run.result.part
     )
     return min(candidates, key=lambda i: runs[i].path.resolve() != own, default=None)
+
+
+def compare_with_baseline(
+    number: int, baseline: int | None, runs: Sequence[LoadedRun], groups: Sequence[Group]
+) -> Comparison | None:
+    """Compare all seeds of a run with all of its baseline, or one with the other if there are no more; None without.
+
+    The arguments are the positions of both among the runs.
+    """
+    if baseline is None:
+        return None
+    sides = [next(group.runs for group in groups if i in group.runs) for i in (number, baseline)]
+    seeds = compare_seeds(*([runs[i].result for i in side] for side in sides))
+    return seeds or compare_results(runs[number].result, runs[baseline].result)
 
 
 def group_runs(runs: Sequence[LoadedRun], names: Sequence[str], metrics: Collection[str]) -> list[Group]:

@@ -20,14 +20,19 @@ from afda.runs.log import LogLine
 from afda.runs.model import Model, compute_outputs, load_model
 from afda.runs.results import select_validation
 from afda.runs.schemas import Environment, Result, Scores
+from afda.runs.selection import Selection
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's logits for the images that its error is measured on."""
+    """Logits for the images that a run's error is measured on."""
 
     images: Images
     logits: Tensor
+    part: str
+    """The part of the data that they belong to: train, val or test."""
+    rows: np.ndarray
+    """The row of each in that part."""
 
     @property
     def misclassified(self) -> list[int]:
@@ -44,6 +49,8 @@ class LoadedRun:
     result: Result
     environment: Environment
     log: list[LogLine]
+    selection: Selection | None = None
+    """The candidates that it was chosen from, or compared with."""
     data: DataSet | None = None
     split: Split | None = None
     model: Model | None = None
@@ -59,7 +66,7 @@ class LoadedRun:
 
     @property
     def scores(self) -> Scores | None:
-        """Its errors on test images, or on validation images if no test set was opened."""
+        """Its errors on test images, else on validation images, else by cross-validation on the labelled ones."""
         return self.result.scores
 
     @property
@@ -121,6 +128,7 @@ def read_run(path: Path) -> LoadedRun:
         result=run.read_result(),
         environment=run.read_environment(),
         log=run.log.read(),
+        selection=run.read_selection(),
     )
 
 
@@ -178,17 +186,41 @@ def load_model_of(run: LoadedRun, runtime: Runtime) -> LoadedRun:
 
 
 def predict(run: LoadedRun, runtime: Runtime) -> LoadedRun:
-    """Return the run with its model's predictions for the images that its error is measured on."""
+    """Return the run with predictions for the images that its error is measured on.
+
+    They are its model's, or for a cross-validated error those of the trainings without the labels of these images.
+    """
     if run.model is None or run.data is None or run.split is None or run.scores is None:
         return run
+    if run.result.part == "cross-validation":
+        return collect_held_out(run)
     images = run.data.test if run.result.part == "test" else select_validation(run.data, run.split)
     if images is None:
         return run
-    predictions = Predictions(images, compute_outputs(run.model, images.x, runtime).logits)
+    held_out = run.result.part == "validation" and len(run.split.validation) > 0
+    predictions = Predictions(
+        images,
+        compute_outputs(run.model, images.x, runtime).logits,
+        part="test" if run.result.part == "test" else "train" if held_out else "val",
+        rows=run.split.validation if held_out else np.arange(len(images)),
+    )
     if run.scores.misclassified is None:  # a run of version 0.1
         scores = run.scores.model_copy(update={"misclassified": predictions.misclassified})
         run = replace(run, result=run.result.model_copy(update={str(run.result.part): scores}))
     return replace(run, predictions=predictions)
+
+
+def collect_held_out(run: LoadedRun) -> LoadedRun:
+    """Return the run with the predictions of its selection for labelled images, or with the reason why not."""
+    assert run.data is not None
+    held_out = None if run.selection is None else run.selection.collect_held_out()
+    if run.selection is None or held_out is None:
+        return add_problem(run, "The run has no held-out predictions in selection.json, so there are no mistakes.")
+    (logits, y), rows = held_out, torch.tensor(run.selection.held_out_rows)
+    fits = int(rows.max()) < len(run.data.train) and logits.shape[1] == len(run.data.classes)
+    if not fits or not torch.equal(run.data.train.y[rows], y):
+        return add_problem(run, "The selection.json of the run is for other data, so there are no mistakes.")
+    return replace(run, predictions=Predictions(run.data.train[rows], logits, part="train", rows=rows.numpy()))
 
 
 def add_problem(run: LoadedRun, problem: str) -> LoadedRun:

@@ -18,9 +18,11 @@ SCRIPTS = (
     "images.js",
     "verdict.js",
     "runs.js",
+    "selection.js",
     "training.js",
     "embedding.js",
     "embedding_controls.js",
+    "shares.js",
     "evaluation.js",
     "page.js",
 )

@@ -153,6 +153,11 @@ class Result(RunFile):
         return "cross-validation" if self.cross_validation else None
 
     @property
+    def cross_validated_error(self) -> float | None:
+        """The error of the cross-validation in percent."""
+        return None if self.cross_validation is None else self.cross_validation.error
+
+    @property
     def scores(self) -> Scores | None:
         """The scores on the images of `part`."""
         return self.test or self.validation or self.cross_validation

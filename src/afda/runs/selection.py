@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from afda.recipe import Recipe
 from afda.runs.schemas import Count, RunFile
@@ -77,6 +77,21 @@ class Selection(RunFile):
     labelled_shares: list[float] = Field(default_factory=list)
     chosen: str | None = None
     reason: str | None = None
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        """Refuse a file whose parts do not fit together."""
+        names = [candidate.name for candidate in self.candidates]
+        if not names or self.chosen not in (None, *names):
+            raise ValueError("the chosen candidate is not among those that were compared")
+        if any(len(fold.rows) != len(fold.y) or not fold.rows for fold in self.folds):
+            raise ValueError("a fold has not one class for each image")
+        for trial in (trial for candidate in self.candidates for trial in candidate.trials):
+            y = self.folds[trial.fold].y if trial.fold < len(self.folds) else []
+            widths = {len(row) for row in trial.logits}
+            if not y or len(trial.logits) != len(y) or len(widths) != 1 or max(y) >= min(widths):
+                raise ValueError("a trial does not fit its fold")
+        return self
 
     def find(self, name: str) -> Candidate:
         """Return the candidate of this name."""
@@ -201,13 +216,15 @@ class Selection(RunFile):
         if simple is None or strong is None or not simple.trials or not strong.trials:
             return None
         differences = self._compare_folds(simple, strong)
-        p = corrected_t_test(differences, 1 / max(len(self.folds) - 1, 1))
+        grain = 1 / min(len(fold.rows) for fold in self.folds)
+        p = corrected_t_test(differences, 1 / max(len(self.folds) - 1, 1), grain)
         ours, theirs = self.collect_mistakes(strong), self.collect_mistakes(simple)
         both = ours.keys() & theirs.keys()
         with_pool, without = (100 * sum(mistakes[row] for row in both) / len(both) for mistakes in (ours, theirs))
         difference = with_pool - without
         errors = f"cross-validated error {with_pool:.1f} % against {without:.1f} %"
-        trainings = f"{len(differences)} trainings each"
+        count = len(differences)
+        trainings = f"{count} training{'s' if count > 1 else ''} each, on the same {len(both):,} images"
         if p < SIGNIFICANT and difference:
             outcome: Outcome = "helped" if difference < 0 else "harmed"
             did = "help" if difference < 0 else "do harm"

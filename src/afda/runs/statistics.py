@@ -1,4 +1,4 @@
-"""Statistics of classification errors: confidence intervals, a paired test and calibration."""
+"""Statistics of classification errors: confidence intervals, tests of differences and calibration."""
 
 import math
 from collections.abc import Sequence
@@ -57,19 +57,35 @@ def mcnemar_test(only_first: int, only_second: int) -> float:
     return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
 
 
-def corrected_t_test(differences: Sequence[float], ratio: float) -> float:
+def corrected_t_test(differences: Sequence[float], ratio: float, grain: float) -> float:
     """Return the two-sided p-value of the mean of cross-validated differences, one per fold (Nadeau and Bengio, 2003).
 
     `ratio` is the size of a fold by that of the rest. Trainings share most of their images, so the variance of the mean
-    is larger than that of independent ones. With fewer than two folds, or no difference at all, the value is 1.
+    is larger than that of independent ones. `grain` is the smallest step of a difference, one image: few folds often
+    differ by the same number of images by chance, so their standard deviation counts as at least half a step. With
+    fewer than two folds, or no difference at all, the value is 1.
     """
     values = np.asarray(differences, dtype=float)
     if len(values) < 2 or not values.any():
         return 1.0
     from scipy.stats import t
 
-    error = values.std(ddof=1) * math.sqrt(1 / len(values) + ratio)
-    return 0.0 if error == 0 else float(2 * t.sf(abs(values.mean()) / error, len(values) - 1))
+    error = max(values.std(ddof=1), grain / 2) * math.sqrt(1 / len(values) + ratio)
+    return float(2 * t.sf(abs(values.mean()) / error, len(values) - 1))
+
+
+def welch_t_test(first: Sequence[float], second: Sequence[float], grain: float) -> float:
+    """Return the two-sided p-value of the difference between the mean errors of two sets of trainings (Welch, 1947).
+
+    `grain` is the smallest step of an error, as in `corrected_t_test`. With fewer than two trainings on a side, which
+    say nothing about the noise of a training, the value is 1.
+    """
+    if min(len(first), len(second)) < 2:
+        return 1.0
+    from scipy.stats import ttest_ind_from_stats
+
+    sides = [(float(np.mean(side)), max(float(np.std(side, ddof=1)), grain / 2), len(side)) for side in (first, second)]
+    return float(ttest_ind_from_stats(*sides[0], *sides[1], equal_var=False).pvalue)
 
 
 def measure_calibration(confidence: np.ndarray, correct: np.ndarray) -> Calibration:

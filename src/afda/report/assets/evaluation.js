@@ -1,17 +1,21 @@
 // The confusion matrix and the calibration.
 
+// Whose predictions these are, where they are not the final model's.
+const heldOutNote = (run) => run.part === "cross-validation"
+  && paragraph("quiet", "For labelled images, by trainings without their labels.");
+
 function confusionMatrix(run) {
   const question = "Which classes are confused with each other?";
   if (run.part === null) {
     return section("confusion", "Confusion matrix", question,
-      paragraph("quiet", "The run was not evaluated on test or validation images."));
+      paragraph("quiet", "The run was not evaluated on any images."));
   }
   const totals = run.confusion.map((row) => row.reduce((a, b) => a + b, 0));
   const pairs = run.confusion.flatMap((row, i) => row.flatMap((count, j) => (i !== j && count ? [[count, i, j]] : [])));
   const often = pairs.sort((a, b) => b[0] - a[0]).slice(0, 5).map(([count, i, j]) =>
     h("li", {}, h("strong", {}, run.classes[i]), " predicted as ", h("strong", {}, run.classes[j]),
       `: ${whole(count)} of ${whole(totals[i])}`));
-  return section("confusion", "Confusion matrix", question,
+  return section("confusion", "Confusion matrix", question, heldOutNote(run),
     run.classes.length <= 30 && matrixTable(run, totals),
     often.length > 0
       ? [paragraph("note", "Most frequent confusions:"), h("ul", { class: "note" }, often)]
@@ -39,11 +43,14 @@ function calibration(run) {
   if (!panel) return null;
   const shown = panel.after || panel.before, gap = shown.confidence - shown.accuracy;
   const ece = `expected calibration error is ${percent(shown.ece)}`;
-  const judgement = Math.abs(gap) < 1 ? "well calibrated on average" : gap > 0 ? "overconfident" : "underconfident";
-  return section("calibration", "Calibration", "Is the model as confident as it is accurate?",
+  const images = shown.bins.reduce((sum, bin) => sum + bin.images, 0);
+  const noise = 1.96 * Math.sqrt((shown.accuracy * (100 - shown.accuracy)) / images), few = noise > 1;
+  const calibrated = few ? `calibrated on average, as far as ${plural(images, "image")} can tell` : "well calibrated on average";
+  const judgement = Math.abs(gap) < Math.max(1, noise) ? calibrated : gap > 0 ? "overconfident" : "underconfident";
+  return section("calibration", "Calibration", "Is the model as confident as it is accurate?", heldOutNote(run),
     h("p", {}, `The mean confidence is ${percent(shown.confidence, 1)} and the accuracy ${percent(shown.accuracy, 1)}: `,
       `the model is ${judgement}. Its `, h("span", { id: "ece" }, ece),
-      panel.after && ` with a temperature of ${fixed(panel.temperature)}, fitted to validation images; `,
+      panel.after && ` with a temperature of ${fixed(panel.temperature)}, fitted to ${panel.fitted_to}; `,
       panel.after && `${percent(panel.before.ece)} without`, "."),
     h("figure", { class: "diagram" }, reliabilityDiagram(panel, shown, ece),
       panel.after && legend([

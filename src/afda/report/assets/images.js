@@ -31,7 +31,7 @@ function mistakes(run) {
   if (!wrong) return null;
   return section("mistakes", "Mistakes", "Which images are misclassified with the highest confidence?",
     wrong.count === 0 ? h("p", {}, "No image is misclassified.") : [
-      paragraph("quiet", `${whole(wrong.names.length)} of ${plural(wrong.count, "misclassified image")} of the ${run.part} set. `,
+      paragraph("quiet", `${whole(wrong.names.length)} of ${plural(wrong.count, "misclassified image")} ${PARTS[run.part].mistakes}. `,
         "Below each: true class → predicted class, and its confidence. Some may have wrong labels."),
       gallery(wrong, (i) => [
         h("p", {}, h("strong", {}, run.classes[wrong.true[i]]), " → ",

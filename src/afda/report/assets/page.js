@@ -6,8 +6,8 @@ function draw() {
   const run = values.runs[state.chosen];
   state.repaint = () => {};
   const sections = [
-    several && runTable(), training(run), discriminator(run), riskBound(run), embedding(run),
-    confusionMatrix(run), calibration(run), mistakes(run), labelNext(), reproduction(run),
+    several && runTable(), modelSelection(run), training(run), discriminator(run), riskBound(run), embedding(run),
+    classShares(run), confusionMatrix(run), calibration(run), mistakes(run), labelNext(), reproduction(run),
   ].filter(Boolean);
   const links = sections.map((one) => h("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
   const top = verdict(run);

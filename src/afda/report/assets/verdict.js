@@ -1,12 +1,22 @@
 // The verdict: the error, the comparison with the baseline, and the error per class.
 
+// What an error is called, and whose mistakes they are.
+const PARTS = {
+  test: { error: "error on the test set", mistakes: "of the test set" },
+  validation: { error: "error on the validation set", mistakes: "of the validation set" },
+  "cross-validation": {
+    error: "cross-validated error on the labelled images",
+    mistakes: "among the labelled ones, by trainings without their labels",
+  },
+};
+
 function verdict(run) {
   const evaluated = run.part !== null;
   const words = evaluated ? run.verdict.slice(1) : run.verdict;
   return h("section", { id: "verdict", class: "first" },
     h("h1", {}, `${run.data}, ${plural(run.labels, "label")}: ${run.method}`),
     evaluated && h("p", { class: "hero" }, h("span", { class: "number", id: "error" }, percent(run.error)),
-      h("span", { class: "of" }, `error on the ${run.part} set`, h("br"), `95 % interval ${between(run.interval)}`)),
+      h("span", { class: "of" }, PARTS[run.part].error, h("br"), `95 % interval ${between(run.interval)}`)),
     evaluated && seedAverage(run),
     words.map((sentence) => h("p", { class: "lead" }, unbroken(sentence))),
     run.missing.length > 0 && h("div", { class: "missing", role: "note" }, run.missing.map((m) => h("p", {}, m))),
@@ -45,12 +55,17 @@ function facts(run) {
 }
 
 function baselineComparison(run) {
+  const judgement = run.selection && run.selection.judgement;
+  const judged = judgement && h("p", { class: "lead" },
+    h("span", { class: `outcome ${judgement.outcome}`, id: "judgement" }, unbroken(judgement.sentence)), " ",
+    h("a", { href: "#selection" }, "Model selection"), " has the details.");
   if (run.comparison) {
     const [baseline, outcome, ...test] = run.comparison.sentences;
-    return h("p", { class: "lead" }, unbroken(baseline), " ",
+    return [judged, h("p", { class: "lead" }, unbroken(baseline), " ",
       h("span", { class: `outcome ${run.comparison.outcome}`, id: "outcome" }, unbroken(outcome)), " ",
-      h("span", { class: "quiet" }, test.join(" ")));
+      h("span", { class: "quiet" }, test.join(" ")))];
   }
+  if (judged) return judged;
   if (run.supervised_only) return paragraph("quiet", "This run is itself supervised-only: others are compared with it.");
   if (run.part === null) return paragraph("quiet", "That is unknown: there are no test or validation images to compare on.");
   const option = (text) => h("code", { class: "option" }, text);
@@ -71,7 +86,8 @@ function classErrors(run, baseline) {
     sorted.length > 20 && h("details", {}, h("summary", {}, `${sorted.length - 20} more classes, with fewer errors`),
       classTable(sorted.slice(20), baseline, most)),
     paragraph("note", "Intervals (Wilson) show what other images of the same kind could have given. ",
-      "Other labels or another seed give another model, which they leave out: train with several seeds for that."));
+      "Other labels or another seed give another model, which they leave out",
+      run.part !== "cross-validation" && ": train with several seeds for that", "."));
 }
 
 function legendDisc(hollow) {
