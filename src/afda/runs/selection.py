@@ -69,6 +69,8 @@ class Selection(RunFile):
     """All of an automatic choice. Candidates are in order of preference, within those with and without the pool."""
 
     folds: list[Fold]
+    automatic: bool = True
+    """Whether one of them is chosen; otherwise the user has named one, which is only compared."""
     steps_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The length of the trainings that are compared, as a share of the final one."""
     candidates: list[Candidate]

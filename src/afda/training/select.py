@@ -64,6 +64,7 @@ def begin_selection(
     folds = make_folds(labelled, y, recipes[0][2].seed, data.train.groups)
     return Selection(
         folds=[Fold(rows=fold.tolist(), y=y[fold].tolist()) for fold in folds],
+        automatic=chosen is None,
         steps_share=steps_share,
         labelled_shares=(np.bincount(y[labelled], minlength=len(data.classes)) / len(labelled)).tolist(),
         candidates=[

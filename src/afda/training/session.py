@@ -160,7 +160,9 @@ class Session:
         name = str(begun.path / "recipe.json") if request.recipe is None and begun is not None else request.recipe
         name = name or choose_default_recipe(data, runtime.device.type)
         asked = replace(request, method=None) if request.method == AUTO else request
-        recipe = asked.make_recipe(name, data)
+        chosen = begun is not None and (selection := begun.read_selection()) is not None and selection.automatic
+        # Of a recipe that was chosen, what the user asked of all candidates is a part, as far as it has such fields.
+        recipe = begun.read_recipe() if begun is not None and chosen else asked.make_recipe(name, data)
         title = AUTO if automatic else recipe.title
         path = request.out or Path("runs") / f"{data.name}-{title}-{recipe.labels or 'all'}-seed{recipe.seed}"
         if request.resume and not Run(path).begun:
