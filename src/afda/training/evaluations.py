@@ -13,10 +13,10 @@ LOG_LINES = 100
 """Lines of the log of a whole training."""
 PASSES_PER_UPDATE = 3
 """What an image costs in an update, in forward passes, at least: forward once, and backward as long as twice that."""
-LARGEST_SHARE = 1 / 20
+LARGEST_SHARE = 1 / 30
 """Of the work of all updates: what evaluations during a training may take."""
-FREE_PIXELS = 10_000_000
-"""Pixels that may be evaluated during a training however short it is: 4,300 images of 48x48, all of tiny ones."""
+FREE_PIXELS = 6_000_000
+"""Pixels that may be evaluated during a training however short it is: 2,600 images of 48x48, all of tiny ones."""
 SAMPLES = (PROGRESS_SAMPLE, 1000, 500)
 INTERVALS = (5, 10, 20, 50)
 
