@@ -1,38 +1,122 @@
 """Recipes for a user's own data."""
 
+from typing import Any
+
 from afda.data.images import DataSet
 from afda.data.source import NamedRecipe
 from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, TEACHER, build_recipe, choose_methods, choose_statistics
+from afda.recipes import CONSISTENCY, STRONG, TEACHER, build_recipe, choose_methods, choose_statistics
+
+TINY = 16
+"""Pixels of the shorter side up to which images are not taken for photos."""
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
-    """Images of any kind: a small net up to 16 pixels, an eighth of ConvLarge above."""
+    """Images of any kind on a CPU: a small net up to 16 pixels, one for photos above."""
     if len(data.train.shape) != 3:
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
-    tiny = min(data.train.shape[1:]) <= 16
-    radius = 1.5 if tiny else 2.5
+    if is_tiny(data):
+        return tiny_images(data, method, align, labels)
     return build_recipe(
         data,
         labels=labels,
-        net={"name": "small", "width": 0.5, "momentum": 0.05}
-        if tiny
-        else {"name": "conv-large", "width": 0.125, "momentum": 0.05},
+        preparation=prepare_photos(data),
+        net={"name": "photo", "momentum": 0.05},
         method=choose_methods(
             method,
-            vat={"radius": radius, "xi": 1e-2, "on": "unlabelled"},
+            vat={"radius": choose_radius(data), "xi": 1e-2, "on": "unlabelled"},
+            fixmatch=STRONG,
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
         align=align,
-        steps=1500 if tiny else 4000,
-        # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
-        labelled_batch=min(64, max(16, len(data.classes))),
+        steps=4000,
+        labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
+
+
+def images_gpu(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
+    """Images above 16 pixels on a GPU: WRN-28-2 at full width with large batches, which no CPU here could try."""
+    if len(data.train.shape) != 3:
+        raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
+    return build_recipe(
+        data,
+        labels=labels,
+        preparation=prepare_photos(data),
+        net={"name": "wrn-28-2", "momentum": 0.01},
+        method=choose_methods(
+            method,
+            vat={"radius": choose_radius(data), "on": "unlabelled"},
+            fixmatch=STRONG,
+            pi_model={**CONSISTENCY, "ramp": 0.1},
+            mean_teacher={**CONSISTENCY, "ramp": 0.1},
+        ),
+        # d is trained by Adam; the learning rate of SGD is not for it.
+        align={"name": align, "learning_rate": 5e-4} if align == "adversarial" else align,
+        steps=20_000,
+        labelled_batch=64,
+        unlabelled_batch=448 if "fixmatch" in method.split("+") else 128,
+        statistics=choose_statistics(method, align),
+        optimisation={
+            "optimizer": "sgd",
+            "learning_rate": 0.03,
+            "schedule": "partial-cosine",
+            "weight_decay": 5e-4,
+            "weight_decay_on": "kernels",
+        },
+    )
+
+
+def tiny_images(data: DataSet, method: str, align: str, labels: int | None) -> Recipe:
+    """Return the recipe for images of up to 16 pixels, such as the digits."""
+    return build_recipe(
+        data,
+        labels=labels,
+        net={"name": "small", "width": 0.5, "momentum": 0.05},
+        method=choose_methods(
+            method,
+            vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"},
+            pi_model=CONSISTENCY,
+            mean_teacher=TEACHER,
+        ),
+        align=align,
+        steps=1500,
+        labelled_batch=choose_labelled_batch(data),
+        unlabelled_batch=64,
+        statistics=choose_statistics(method, align),
+        optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
+    )
+
+
+def is_tiny(data: DataSet) -> bool:
+    """Return whether the images are too small to be photos."""
+    return min(data.train.shape[1:]) <= TINY
+
+
+def prepare_photos(data: DataSet) -> dict[str, Any]:
+    """Return the preparation of photos: that of the data, and flips of colour images.
+
+    Grey images are rather scans, letters or digits, which a flip may turn into something else.
+    """
+    return {**data.preparation.model_dump(), "flip": data.preparation.flip or data.train.shape[0] >= 3}
+
+
+def choose_radius(data: DataSet) -> float:
+    """Return VAT's radius: 2.5 at 32 pixels, and as far per pixel in larger images."""
+    _, height, width = data.train.shape
+    return 2.5 * (height * width) ** 0.5 / 32
+
+
+def choose_labelled_batch(data: DataSet) -> int:
+    """Return the labelled images per update.
+
+    Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
+    """
+    return min(64, max(16, len(data.classes)))
 
 
 def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -53,11 +137,11 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         ),
         align=align if align != "adversarial" else {"name": align, "hidden": 256},
         steps=500,
-        labelled_batch=min(64, max(16, len(data.classes))),
+        labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": 3e-3, "tail": 1 / 3},
     )
 
 
-RECIPES = (NamedRecipe(images), NamedRecipe(vectors))
+RECIPES = (NamedRecipe(images), NamedRecipe(images_gpu), NamedRecipe(vectors))
