@@ -3,6 +3,7 @@
 from typing import Any
 
 from afda.data.images import DataSet
+from afda.data.mirror import is_like_its_mirror_image
 from afda.data.source import NamedRecipe
 from afda.errors import UserError
 from afda.recipe import Recipe
@@ -98,11 +99,9 @@ def is_tiny(data: DataSet) -> bool:
 
 
 def prepare_photos(data: DataSet) -> dict[str, Any]:
-    """Return the preparation of photos: that of the data, and flips of colour images.
-
-    Grey images are rather scans, letters or digits, which a flip may turn into something else.
-    """
-    return {**data.preparation.model_dump(), "flip": data.preparation.flip or data.train.shape[0] >= 3}
+    """Return the preparation of the data, with flips if images are like their mirror images."""
+    flip = data.preparation.flip or is_like_its_mirror_image(data.train.x)
+    return {**data.preparation.model_dump(), "flip": flip}
 
 
 def choose_radius(data: DataSet) -> float:
