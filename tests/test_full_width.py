@@ -43,6 +43,18 @@ def test_full_width_recipes_start_and_step(name, align):
     assert all(bool(torch.isfinite(total)) for total in sums.values())
 
 
+@pytest.mark.parametrize("align", ["none", "adversarial"])
+@pytest.mark.parametrize("method", ["strong-labels", "vat+entropy", "fixmatch+strong-labels"])
+def test_the_recipe_for_photos_on_a_gpu_starts_and_steps(method, align):
+    data = make_noise_images(200)
+    made = recipe("own-images-gpu", data, method, align, labels=50)
+    assert made.net.width == 1.0
+    assert made.preparation.flip
+    sums, moved = stepped(made.with_settings(["labelled_batch=3", "unlabelled_batch=3"]), data, 2)
+    assert all(moved)
+    assert all(bool(torch.isfinite(total)) for total in sums.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("align", ["none", "adversarial"])
 @pytest.mark.parametrize("method", ["supervised", "pi-model", "mean-teacher", "vat"])

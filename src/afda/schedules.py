@@ -52,6 +52,14 @@ def partial_cosine(t: float) -> float:
     return math.cos(7 * math.pi * t / 16)
 
 
+def grow_decay(step: int, decay: float, window: float = 1.0) -> float:
+    """Return how much of a weight average is kept at an update.
+
+    The average covers a share `window` of the updates so far, until it covers 1 / (1 - decay) of them.
+    """
+    return min(1 - 1 / (window * step + 2), decay)
+
+
 class Rates(NamedTuple):
     """The optimiser's settings at one update."""
 

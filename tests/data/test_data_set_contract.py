@@ -90,6 +90,13 @@ def test_default_recipes(source, device, expected):
     assert choose_default_recipe(data, device) == expected
 
 
+@pytest.mark.parametrize(("side", "device", "expected"), [(16, "cuda", "own-images"), (17, "cuda", "own-images-gpu")])
+def test_photos_have_a_recipe_for_a_gpu(side, device, expected):
+    data = DataSet("x", ("a", "b"), Images(torch.zeros(2, 3, side, 32), torch.tensor([0, 1])), source="/home/me/x")
+    assert choose_default_recipe(data, device) == expected
+    assert choose_default_recipe(data, "cpu") == "own-images"
+
+
 def test_vectors_are_trained_by_their_own_recipe():
     data = DataSet("x", ("a", "b"), Images(torch.zeros(2, 5), torch.tensor([0, 1])), source="/home/me/x.npz")
     assert choose_default_recipe(data, "cpu") == "own-vectors"

@@ -59,3 +59,8 @@ def test_the_evaluated_average_is_short_at_first():
     assert decays == pytest.approx([1 / 2, 2 / 3, 0.9, 0.9, 0.9])
     training = update(make_training("fixmatch"))
     assert training.make_model().classifier is training.nets.teacher
+
+
+def test_the_average_covers_a_share_of_the_updates_so_far():
+    method = FixMatch(decay=0.99, window=0.1)
+    assert [method.teacher_decay(step) for step in (0, 80, 10_000)] == pytest.approx([1 / 2, 0.9, 0.99])

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from pydantic import Field
 
+from afda import schedules
 from afda.methods import Loss, Method, Metric, Step
 
 
@@ -25,6 +26,9 @@ class FixMatch(Method):
     threshold: float = Field(0.95, ge=0, le=1, description="confidence from which a prediction is a pseudo-label")
     weight: float = Field(1.0, ge=0, description="weight of the strong views' cross-entropy; there is no ramp")
     decay: float = Field(0.999, ge=0, lt=1, description="of the evaluated weight average; smaller in the first updates")
+    window: float = Field(
+        1.0, gt=0, le=1, description="share of the updates so far that the average covers, until decay limits it"
+    )
 
     def loss(self, step: Step) -> Loss:
         confidence, pseudo_label = step.unlabelled.logits.detach().softmax(dim=1).max(dim=1)
@@ -35,4 +39,4 @@ class FixMatch(Method):
         return Loss({"consistency": self.weight * cross_entropy}, {"mask_rate": mask.mean()})
 
     def teacher_decay(self, step: int) -> float | None:
-        return min(1 - 1 / (step + 2), self.decay)
+        return schedules.grow_decay(step, self.decay, self.window)

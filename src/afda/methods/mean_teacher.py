@@ -46,4 +46,4 @@ class MeanTeacher(Method):
         return Loss(terms)
 
     def teacher_decay(self, step: int) -> float | None:
-        return min(1 - 1 / (step + 2), self.decay)
+        return schedules.grow_decay(step, self.decay)

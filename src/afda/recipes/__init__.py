@@ -46,6 +46,8 @@ small batches, a large learning rate and a smaller one for d. They were chosen o
 CONSISTENCY = {"weight": 50.0, "ramp": 0.3}
 TEACHER = {**CONSISTENCY, "decay": 0.99}
 """Settings of the Pi-model and Mean Teacher in short trainings, where averaging over 1,000 updates is too long."""
+STRONG = {"window": 0.1}
+"""FixMatch's: its average covers the last tenth of the updates so far, so that it suits a training of any length."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,11 @@ def choose_default_recipe(data: DataSet, device: str) -> str:
     """Return the name of the recipe for data when the user names none; a data set's own choice comes first."""
     if data.source in list_names("data") and (chosen := find_source(data.source).default_recipe(device)):
         return chosen
-    return f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images"
+    if len(data.train.shape) == 1:
+        return f"{OWN}-vectors"
+    from afda.recipes.own import is_tiny
+
+    return f"{OWN}-images" if device == "cpu" or is_tiny(data) else f"{OWN}-images-gpu"
 
 
 def select_applicable(made: Recipe, settings: tuple[str, ...]) -> list[str]:

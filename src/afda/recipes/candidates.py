@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from afda.data.images import DataSet
 from afda.recipe import Recipe, list_paths
 from afda.recipes import AFDA, OWN, recipe
+from afda.recipes.own import is_tiny
 
 ESTIMATED_SHARES = "afda-estimated-shares"
 """A candidate whose recipe lacks the class shares of the unlabelled images until they are estimated."""
@@ -38,6 +39,17 @@ WITH_POOL = (
 )
 
 
+PHOTO_LABELS_ALONE = (
+    LABELS_ALONE[0],
+    Option("supervised", "network on strong views of the labelled images", "strong-labels", "none"),
+)
+PHOTO_WITH_POOL = (
+    Option("fixmatch-aligned", "FixMatch with alignment", "fixmatch+strong-labels"),
+    Option("fixmatch", "FixMatch: strong views of unlabelled images", "fixmatch+strong-labels", "none"),
+)
+"""For images above 16 pixels, where an update with VAT takes more than twice as long on a CPU (docs/experiments.md)."""
+
+
 def list_candidates(
     data: DataSet, labels: int | None = None, settings: tuple[str, ...] = (), align: str | None = None
 ) -> list[tuple[str, str, Recipe]]:
@@ -47,10 +59,12 @@ def list_candidates(
     replaces the alignment of those that have one.
     """
     kind = f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images"
+    are_photos = len(data.train.shape) == 3 and not is_tiny(data)
+    alone, with_pool = (PHOTO_LABELS_ALONE, PHOTO_WITH_POOL) if are_photos else (LABELS_ALONE, WITH_POOL)
     has_pool = bool((data.train.y < 0).any()) or labels is not None
     names_net = any(setting.startswith(("net=", "net.")) for setting in settings)
     found = []
-    for option in (*LABELS_ALONE, *(WITH_POOL if has_pool else ())):
+    for option in (*alone, *(with_pool if has_pool else ())):
         if option.linear and names_net:
             continue
         name = f"{OWN}-linear" if option.linear else kind

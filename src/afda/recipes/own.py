@@ -1,58 +1,125 @@
 """Recipes for a user's own data."""
 
-import math
 from typing import Any
 
 from afda.align import WithDiscriminator
 from afda.data.images import DataSet
+from afda.data.mirror import is_like_its_mirror_image
 from afda.data.source import NamedRecipe
 from afda.errors import UserError
 from afda.recipe import Recipe
-from afda.recipes import CONSISTENCY, TEACHER, build_recipe, choose_methods, choose_statistics
+from afda.recipes import CONSISTENCY, STRONG, TEACHER, build_recipe, choose_methods, choose_statistics
 from afda.registry import find_plugin
 
-PER_ROOT = 0.045
-"""VAT's radius for images per root of the number of inputs."""
-SMALLEST_RADIUS = 1.5
+TINY = 16
+"""Pixels of the shorter side up to which images are not taken for photos."""
+PHOTO_RADIUS = {"radius": 0.045, "scale": "root"}
+"""VAT's radius for photos, per root of the number of inputs: 2.5 for 32x32 colour images. Per input the 8x8 digits need
+four times as much, so tiny images have a radius of their own."""
 RATE = 3e-3
 """The largest learning rate."""
 
 
 def images(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
-    """Images of any kind: a small net up to 16 pixels, an eighth of ConvLarge above.
-
-    VAT's radius is 0.045 times the root of the number of inputs, 2.5 for 32x32 colour images, but at least 1.5, which
-    suits the 8x8 digits: per input they need four times as much, so no single factor fits both.
-    """
+    """Images of any kind on a CPU: a small net up to 16 pixels, one for photos above."""
     if len(data.train.shape) != 3:
         raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
-    tiny = min(data.train.shape[1:]) <= 16
-    large = PER_ROOT * math.prod(data.train.shape) ** 0.5 >= SMALLEST_RADIUS
+    if is_tiny(data):
+        return tiny_images(data, method, align, labels)
     return build_recipe(
         data,
         labels=labels,
-        net={"name": "small", "width": 0.5, "momentum": 0.05}
-        if tiny
-        else {"name": "conv-large", "width": 0.125, "momentum": 0.05},
+        preparation=prepare_photos(data),
+        net={"name": "photo", "momentum": 0.05},
         method=choose_methods(
             method,
-            vat={
-                **({"radius": PER_ROOT, "scale": "root"} if large else {"radius": SMALLEST_RADIUS}),
-                "xi": 1e-2,
-                "on": "unlabelled",
-            },
+            vat={**PHOTO_RADIUS, "xi": 1e-2, "on": "unlabelled"},
+            entropy={"prior": "uniform"},
+            fixmatch=STRONG,
+            pi_model=CONSISTENCY,
+            mean_teacher=TEACHER,
+        ),
+        align=choose_alignment(align),
+        steps=4000,
+        labelled_batch=choose_labelled_batch(data),
+        unlabelled_batch=64,
+        statistics=choose_statistics(method, align),
+        optimisation={"learning_rate": RATE, "tail": 1 / 3},
+    )
+
+
+def images_gpu(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
+    """Images above 16 pixels on a GPU: WRN-28-2 at full width with large batches, which no CPU here could try."""
+    if len(data.train.shape) != 3:
+        raise UserError(f"{data.name} has vectors, not images; use the recipe own-vectors.")
+    return build_recipe(
+        data,
+        labels=labels,
+        preparation=prepare_photos(data),
+        net={"name": "wrn-28-2", "momentum": 0.01},
+        method=choose_methods(
+            method,
+            vat={**PHOTO_RADIUS, "on": "unlabelled"},
+            entropy={"prior": "uniform"},
+            fixmatch=STRONG,
+            pi_model={**CONSISTENCY, "ramp": 0.1},
+            mean_teacher={**CONSISTENCY, "ramp": 0.1},
+        ),
+        # d is trained by Adam; the learning rate of SGD is not for it.
+        align=choose_alignment(align, learning_rate=5e-4),
+        steps=20_000,
+        labelled_batch=64,
+        unlabelled_batch=448 if "fixmatch" in method.split("+") else 128,
+        statistics=choose_statistics(method, align),
+        optimisation={
+            "optimizer": "sgd",
+            "learning_rate": 0.03,
+            "schedule": "partial-cosine",
+            "weight_decay": 5e-4,
+            "weight_decay_on": "kernels",
+        },
+    )
+
+
+def tiny_images(data: DataSet, method: str, align: str, labels: int | None) -> Recipe:
+    """Return the recipe for images of up to 16 pixels, such as the digits."""
+    return build_recipe(
+        data,
+        labels=labels,
+        net={"name": "small", "width": 0.5, "momentum": 0.05},
+        method=choose_methods(
+            method,
+            vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"},
             entropy={"prior": "uniform"},
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
         ),
         align=choose_alignment(align),
-        steps=1500 if tiny else 4000,
-        # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
-        labelled_batch=min(64, max(16, len(data.classes))),
+        steps=1500,
+        labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )
+
+
+def is_tiny(data: DataSet) -> bool:
+    """Return whether the images are too small to be photos."""
+    return min(data.train.shape[1:]) <= TINY
+
+
+def prepare_photos(data: DataSet) -> dict[str, Any]:
+    """Return the preparation of the data, with flips if images are like their mirror images."""
+    flip = data.preparation.flip or is_like_its_mirror_image(data.train.x)
+    return {**data.preparation.model_dump(), "flip": flip}
+
+
+def choose_labelled_batch(data: DataSet) -> int:
+    """Return the labelled images per update.
+
+    Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
+    """
+    return min(64, max(16, len(data.classes)))
 
 
 def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -> Recipe:
@@ -78,7 +145,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         ),
         align=choose_alignment(align, learning_rate=RATE),
         steps=500,
-        labelled_batch=min(64, max(16, len(data.classes))),
+        labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
@@ -120,4 +187,4 @@ def choose_alignment(name: str, **fields: float) -> str | dict[str, Any]:
     return {"name": name, "shares": "matched", "hidden": "auto", **fields}
 
 
-RECIPES = (NamedRecipe(images), NamedRecipe(vectors), NamedRecipe(linear))
+RECIPES = (NamedRecipe(images), NamedRecipe(images_gpu), NamedRecipe(vectors), NamedRecipe(linear))

@@ -126,12 +126,14 @@ class Progress:
             line.values["val_error"] = self.val_error
 
 
-def measure_progress(model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime) -> Progress:
+def measure_progress(
+    model: Model, recipe: Recipe, data: DataSet, split: Split, runtime: Runtime, most: int = PROGRESS_SAMPLE
+) -> Progress:
     """Evaluate the classifier during training, on samples of the training and validation images."""
-    outputs = TrainingOutputs.compute(model, data, split, runtime, most=PROGRESS_SAMPLE, seed=recipe.seed)
+    outputs = TrainingOutputs.compute(model, data, split, runtime, most=most, seed=recipe.seed)
     validation, val_error = select_validation(data, split), None
     if validation is not None:
-        rows = torch.from_numpy(sample_rows(np.arange(len(validation)), PROGRESS_SAMPLE, recipe.seed))
+        rows = torch.from_numpy(sample_rows(np.arange(len(validation)), most, recipe.seed))
         predicted = compute_outputs(model, validation.x, runtime, rows=rows).logits.argmax(dim=1)
         val_error = error_rate(predicted, validation.y[rows])
     return Progress(

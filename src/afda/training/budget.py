@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from afda.data.images import DataSet
@@ -10,17 +10,17 @@ from afda.errors import UserError
 from afda.machine.runtime import Runtime, synchronize
 from afda.recipe import Recipe
 from afda.runs.model import compute_outputs
-from afda.runs.results import FINAL_SAMPLE, PROGRESS_SAMPLE, select_validation
+from afda.training.evaluations import count_evaluated, count_final, plan_evaluations
 from afda.training.loop import run_updates
 from afda.training.state import Training, begin
 
 WARM_UP_STEPS, MEASURED_SECONDS, MOST_STEPS = 3, 1.5, 100
 FEWEST_STEPS = 50
 """Updates below which a training is refused."""
-RESERVE = 0.1
-"""Share of the time kept for reading the data, logging and checkpoints."""
-TRACES = 20
-"""Evaluations during a training."""
+EVALUATED = 200
+"""Images whose evaluation is timed."""
+RESERVE = 0.05
+"""Share of the time kept for logging, checkpoints and a machine that slows down."""
 TRIALS = 0.4
 """Share of a given time in which the candidates of an automatic choice are compared."""
 LONGEST_TRIAL = {"vectors": 0.5, "images": 0.25}
@@ -53,18 +53,24 @@ def plan_selection(
         return SelectionPlan(None, None, LONGEST_TRIAL[kind])
     slowest = max(recipes, key=lambda recipe: (recipe.images_per_step, len(recipe.objectives)))
     training = start_trial(slowest, data, runtime)
-    overhead, per_step = measure_overhead_seconds(training), measure_step_seconds(training)
+    costs = measure_costs(training)
     steps: int | None = None
     if minutes is None:
-        seconds = max(60.0, slowest.steps * per_step)
+        seconds = max(60.0, slowest.steps * costs.per_step)
     else:
-        left = 60 * minutes * (1 - RESERVE) - overhead - (time.monotonic() - started)
-        seconds, count = TRIALS * left, int((1 - TRIALS) * left / per_step)
+        spent = time.monotonic() - started
+        left = 60 * minutes * (1 - RESERVE) - spent
+        seconds = TRIALS * left
+
+        def compute_seconds(steps: int) -> float:
+            return costs.compute_seconds(slowest.model_copy(update={"steps": steps}), training)
+
+        count = find_most_steps(compute_seconds, left - seconds)
         if count < FEWEST_STEPS:
-            raise refuse_minutes(minutes, count, (FEWEST_STEPS * per_step) / (1 - TRIALS) + overhead)
+            raise refuse_minutes(minutes, count, compute_seconds(FEWEST_STEPS) / (1 - TRIALS) + spent)
         steps = count if kind == "images" else min(count, slowest.steps)
     images = sum(recipe.images_per_step for recipe in recipes) / slowest.images_per_step
-    length = ROUNDS * images * per_step * (steps or slowest.steps)
+    length = ROUNDS * images * costs.per_step * (steps or slowest.steps)
     return SelectionPlan(steps, seconds, min(LONGEST_TRIAL[kind], max(seconds / length, 1e-3)))
 
 
@@ -97,28 +103,42 @@ def measure_step_seconds(training: Training) -> float:
     return spent / (training.step - WARM_UP_STEPS)
 
 
-def measure_overhead_seconds(training: Training) -> float:
-    """Return the seconds that a training takes besides its updates: preparing the images and evaluating.
+@dataclass(frozen=True)
+class Costs:
+    """What a training costs in seconds, measured on this machine."""
 
-    It evaluates a sample of the images twenty times while training, and nearly all of them at the end. Call it before
-    the first update.
-    """
-    data, split = training.data, training.split
+    per_step: float
+    per_image: float
+    """Of evaluating one image."""
+    preparation: float
+    """Before the first update."""
+
+    def compute_seconds(self, recipe: Recipe, training: Training) -> float:
+        """Return the seconds of a whole training with the steps of this recipe."""
+        data, split = training.data, training.split
+        plan = plan_evaluations(recipe, data, split)
+        evaluated = plan.count_images(count_evaluated(data, split)[:3]) + count_final(data, split)
+        return self.preparation + recipe.steps * self.per_step + evaluated * self.per_image
+
+
+def measure_costs(training: Training, per_image: float | None = None) -> Costs:
+    """Measure the costs of a training that has not begun; those of evaluating only if they are not known."""
     started = time.monotonic()
     _ = training.batches.draw(0).u
     synchronize()
     preparation = time.monotonic() - started
-    model, sample = training.make_model(), data.train.x[:500]
+    if per_image is None:
+        per_image = measure_evaluation_seconds(training)
+    return Costs(measure_step_seconds(training), per_image, preparation)
+
+
+def measure_evaluation_seconds(training: Training) -> float:
+    """Return the seconds that it takes to evaluate one image."""
+    model, sample = training.make_model(), training.data.train.x[:EVALUATED]
     compute_outputs(model, sample[:50], training.runtime)
     started = time.monotonic()
     compute_outputs(model, sample, training.runtime)
-    per_image = (time.monotonic() - started) / len(sample)
-    validation = select_validation(data, split)
-    held_out = [0 if part is None else len(part) for part in (validation, data.test)]
-    training_images = [len(split.labelled), len(split.unlabelled)]
-    traced = sum(min(count, PROGRESS_SAMPLE) for count in (*training_images, held_out[0]))
-    evaluated = TRACES * traced + sum(min(count, FINAL_SAMPLE) for count in training_images) + sum(held_out)
-    return preparation + per_image * evaluated
+    return (time.monotonic() - started) / len(sample)
 
 
 def fit_steps(
@@ -129,13 +149,30 @@ def fit_steps(
     The time runs since `started`, a reading of the monotonic clock; by default since now.
     """
     started = time.monotonic() if started is None else started
-    per_step = overhead = 0.0
+    measured: list[tuple[Recipe, Training, Costs]] = []
     for recipe in recipes:
         training = start_trial(recipe, data, runtime)
         runtime = training.runtime  # the others are trained in the precision of the first
-        overhead += measure_overhead_seconds(training)
-        per_step += measure_step_seconds(training)
-    count = int((60 * minutes * (1 - RESERVE) - overhead - (time.monotonic() - started)) / per_step)
+        same_net = [costs.per_image for other, _, costs in measured if other.net == recipe.net]
+        measured.append((recipe, training, measure_costs(training, *same_net[:1])))
+
+    def compute_seconds(steps: int) -> float:
+        return sum(
+            costs.compute_seconds(recipe.model_copy(update={"steps": steps}), training)
+            for recipe, training, costs in measured
+        )
+
+    spent = time.monotonic() - started
+    count = find_most_steps(compute_seconds, 60 * minutes * (1 - RESERVE) - spent)
     if count < FEWEST_STEPS:
-        raise refuse_minutes(minutes, count, FEWEST_STEPS * per_step + overhead + time.monotonic() - started)
+        raise refuse_minutes(minutes, count, compute_seconds(FEWEST_STEPS) + spent)
     return count
+
+
+def find_most_steps(compute_seconds: Callable[[int], float], limit: float) -> int:
+    """Return the most steps, up to a billion, that take no longer than the limit; 0 if none do."""
+    low, high = 0, 10**9
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if compute_seconds(middle) <= limit else (low, middle - 1)
+    return low

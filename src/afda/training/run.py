@@ -23,11 +23,12 @@ from afda.runs.directory import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, format
 from afda.runs.log import LogLine
 from afda.runs.model import save_model, serialise_model
 from afda.training.alarms import find_alarm
+from afda.training.evaluations import LOG_LINES, EvaluationPlan, plan_evaluations
 from afda.training.loop import run_updates
 from afda.training.state import Training, begin, make_log_line
 
-LOG_LINES = 100
-"""Lines of the log of a whole training; every fifth has measures of the classifier as well."""
+SNAPSHOT_INTERVAL = 5
+"""Lines of the log between two snapshots."""
 
 OnStart = Callable[[Training], None]
 OnLog = Callable[[LogLine], None]
@@ -182,6 +183,7 @@ def fit(
     recipe, group = training.recipe, training.group
     before, started = training.seconds, time.monotonic()
     every = max(1, recipe.steps // LOG_LINES)
+    plan = plan_evaluations(recipe, training.data, training.split)
     log, checkpoints = run.log, Checkpoints(training, run)
     lines = log.read()
     if not (training.step or (run.path / CHECKPOINT).exists()):
@@ -195,8 +197,10 @@ def fit(
         if step % every == 0 or step == recipe.steps:
             checkpoints.check()
             line = make_log_line(training, step % every or every)
-            if step % (5 * every) == 0 or step == recipe.steps:
-                measure(training, run, line, snapshots)
+            if step % (plan.interval * every) == 0 or step == recipe.steps:
+                measure(training, line, plan)
+            if snapshots and (step % (SNAPSHOT_INTERVAL * every) == 0 or step == recipe.steps):
+                run.write(f"{SNAPSHOT}{step}.safetensors", serialise_model(training.make_model()))
             lines.append(line)
             if warning := find_alarm(lines, recipe):
                 line.warning = warning
@@ -214,12 +218,11 @@ def fit(
     write_result(training, run, snapshots)
 
 
-def measure(training: Training, run: Run, line: LogLine, snapshots: bool) -> None:
-    """Add measures of the classifier to a line of the log, and keep a snapshot if asked to."""
-    model = training.make_model()
-    results.measure_progress(model, training.recipe, training.data, training.split, training.runtime).add_to(line)
-    if snapshots:
-        run.write(f"{SNAPSHOT}{training.step}.safetensors", serialise_model(model))
+def measure(training: Training, line: LogLine, plan: EvaluationPlan) -> None:
+    """Add measures of the classifier to a line of the log."""
+    model, data, split = training.make_model(), training.data, training.split
+    progress = results.measure_progress(model, training.recipe, data, split, training.runtime, plan.sample)
+    progress.add_to(line)
 
 
 def write_result(training: Training, run: Run, snapshots: bool) -> None:

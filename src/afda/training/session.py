@@ -402,6 +402,8 @@ def list_notes(recipe: Recipe, data: DataSet, runtime: Runtime, recipe_name: str
             shape = data.train.shape
             kind = "vectors" if len(shape) == 1 else f"images of {shape[2]}x{shape[1]} pixels"
             notes.append(f"using net {recipe.net.name()} for {kind}. Use --net to change this.")
+        if data.is_own and recipe.preparation.flip and not data.preparation.flip:
+            notes.append("images are flipped at random. Use --set preparation.flip=false to change this.")
     notes += data.notes
     if recipe.preparation.normalise == "zca":
         notes.append("fitting the whitening of the images takes a minute or two.")
