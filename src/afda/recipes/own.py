@@ -1,5 +1,6 @@
 """Recipes for a user's own data."""
 
+import math
 from typing import Any
 
 from afda.align import WithDiscriminator
@@ -13,9 +14,9 @@ from afda.registry import find_plugin
 
 TINY = 16
 """Pixels of the shorter side up to which images are not taken for photos."""
-PHOTO_RADIUS = {"radius": 0.045, "scale": "root"}
-"""VAT's radius for photos, per root of the number of inputs: 2.5 for 32x32 colour images. Per input the 8x8 digits need
-four times as much, so tiny images have a radius of their own."""
+RADIUS_PER_ROOT, SMALLEST_RADIUS = 0.045, 1.5
+"""VAT's radius per root of the number of inputs, 2.5 for 32x32 colour images, but at least what suits the 8x8 digits: per
+input they need four times as much, so no single factor fits both."""
 RATE = 3e-3
 """The largest learning rate."""
 
@@ -33,7 +34,7 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         net={"name": "photo", "momentum": 0.05},
         method=choose_methods(
             method,
-            vat={**PHOTO_RADIUS, "xi": 1e-2, "on": "unlabelled"},
+            vat={**choose_radius(data), "xi": 1e-2, "on": "unlabelled"},
             entropy={"prior": "uniform"},
             fixmatch=STRONG,
             pi_model=CONSISTENCY,
@@ -59,7 +60,7 @@ def images_gpu(data: DataSet, method: str, align: str, labels: int | None = None
         net={"name": "wrn-28-2", "momentum": 0.01},
         method=choose_methods(
             method,
-            vat={**PHOTO_RADIUS, "on": "unlabelled"},
+            vat={**choose_radius(data), "on": "unlabelled"},
             entropy={"prior": "uniform"},
             fixmatch=STRONG,
             pi_model={**CONSISTENCY, "ramp": 0.1},
@@ -89,7 +90,7 @@ def tiny_images(data: DataSet, method: str, align: str, labels: int | None) -> R
         net={"name": "small", "width": 0.5, "momentum": 0.05},
         method=choose_methods(
             method,
-            vat={"radius": 1.5, "xi": 1e-2, "on": "unlabelled"},
+            vat={**choose_radius(data), "xi": 1e-2, "on": "unlabelled"},
             entropy={"prior": "uniform"},
             pi_model=CONSISTENCY,
             mean_teacher=TEACHER,
@@ -112,6 +113,13 @@ def prepare_photos(data: DataSet) -> dict[str, Any]:
     """Return the preparation of the data, with flips if images are like their mirror images."""
     flip = data.preparation.flip or is_like_its_mirror_image(data.train.x)
     return {**data.preparation.model_dump(), "flip": flip}
+
+
+def choose_radius(data: DataSet) -> dict[str, Any]:
+    """Return VAT's radius for these images."""
+    if RADIUS_PER_ROOT * math.prod(data.train.shape) ** 0.5 < SMALLEST_RADIUS:
+        return {"radius": SMALLEST_RADIUS}
+    return {"radius": RADIUS_PER_ROOT, "scale": "root"}
 
 
 def choose_labelled_batch(data: DataSet) -> int:
