@@ -62,3 +62,30 @@ def test_copies_of_a_run(afda, photos, tmp_path):
     shutil.copy(cat / "6.png", photos / "unlabeled" / "another.png")
     code, _, err = afda("train", photos, "--resume", "--out", out)
     assert (code, "have changed since it was started" in err) == (2, True)
+
+
+def test_when_the_labels_alone_are_compared_with_and_trained_on(afda, tmp_path, digits):
+    arrays = {"x": digits.train.x[:80, 0].numpy(), "y": np.where(np.arange(80) < 40, digits.train.y[:80], -1)}
+    np.savez(tmp_path / "few.npz", **arrays)
+
+    def train(out, *more):
+        tiny = ("--steps", 2, "--set", "net.width=0.25", "--threads", 1, "--json")
+        code, text, err = afda("train", tmp_path / "few.npz", *tiny, "--out", tmp_path / out, *more)
+        assert code == 0, err
+        return json.loads(text)
+
+    def list_compared(found):
+        return [row["name"] for row in found["selection"]["candidates"]]
+
+    found = train("auto")
+    assert {"supervised", "afda", "vat"} <= set(list_compared(found))
+    assert "unlabelled images" in found["verdict"]
+    assert found["cross_validation"]["images"] == 40
+    assert "baseline" not in found
+    assert not (tmp_path / "auto" / "supervised-only").exists()
+    found = train("named", "--method", "vat", "--align", "none")
+    assert (list_compared(found), found["selection"]["chosen"]) == (["supervised", "vat"], "vat")
+    assert {"verdict", "baseline"} & set(found) == {"verdict"}
+    assert not {"selection", "verdict", "baseline"} & set(train("plain", "--method", "vat", "--no-baseline"))
+    assert {"selection", "verdict", "baseline"} <= set(train("asked", "--method", "vat", "--baseline"))
+    assert (tmp_path / "asked" / "supervised-only" / "result.json").exists()

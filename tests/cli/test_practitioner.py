@@ -53,6 +53,7 @@ def test_check(place):
     assert found["images"]["labelled"] + found["images"]["validation"] == 500
     assert found["images"]["test"] == 500
     assert found["expected"]["seconds_per_1000_steps"] > 0
+    assert 0 < found["expected"]["comparison_minutes"] <= found["expected"]["minutes"]
     assert found["problem"] is None
     assert "digit 3" in afda(place, "check", "images").stdout
 
@@ -75,33 +76,6 @@ def test_it_says_whether_unlabelled_images_helped(place, run):
     assert "cross-validated error" in again.stdout
     assert any("unlabelled images" in line and " on the labels alone" in line for line in again.stdout.splitlines())
     afda(place, "train", "images", "--out", "run", code=2)
-
-
-def test_when_the_labels_alone_are_compared_with_and_trained_on(place, tmp_path, digits):
-    arrays = {"x": digits.train.x[:200, 0].numpy(), "y": np.where(np.arange(200) < 40, digits.train.y[:200], -1)}
-    np.savez(tmp_path / "few.npz", **arrays)
-
-    def trained(out, *more):
-        return as_json(place, "train", tmp_path / "few.npz", "--steps", "2", "--out", tmp_path / out, *more)
-
-    def compared(found):
-        return [row["name"] for row in found["selection"]["candidates"]]
-
-    found = trained("auto")
-    assert {"linear", "supervised", "afda"} <= set(compared(found))
-    assert "unlabelled images" in found["verdict"]
-    assert "baseline" not in found
-    assert not (tmp_path / "auto" / "supervised-only").exists()
-    expected = as_json(place, "check", tmp_path / "few.npz")["expected"]
-    assert 0 < expected["comparison_minutes"] <= expected["minutes"]
-    found = trained("named", "--method", "vat", "--align", "none")
-    assert (compared(found), found["selection"]["chosen"]) == (["supervised", "vat"], "vat")
-    assert {"verdict", "baseline"} & set(found) == {"verdict"}
-    found = trained("plain", "--method", "vat", "--no-baseline")
-    assert not {"selection", "verdict", "baseline"} & set(found)
-    found = trained("asked", "--method", "vat", "--baseline")
-    assert {"selection", "verdict", "baseline"} <= set(found)
-    assert (tmp_path / "asked" / "supervised-only" / "result.json").exists()
 
 
 def test_evaluate(place, run):

@@ -17,7 +17,7 @@ def request_in(few, tmp_path):
     """A light training of 20 labels, with more options."""
 
     def make(**options):
-        options = {"steps": 20, "threads": 1, "out": tmp_path / "run"} | options
+        options = {"method": "vat+entropy", "steps": 20, "threads": 1, "out": tmp_path / "run"} | options
         return TrainRequest(str(few), labels=20, settings=LIGHT, **options)
 
     return make
@@ -25,12 +25,14 @@ def request_in(few, tmp_path):
 
 def test_a_run_with_its_baseline(request_in):
     starts, lines = [], []
-    outcome = run_training(request_in(), callbacks=TrainCallbacks(on_start=starts.append, on_log=lines.append))
+    compared, callbacks = [], {"on_start": starts.append, "on_log": lines.append}
+    callbacks["on_compare"] = lambda selection, notes: compared.append([one.name for one in selection.candidates])
+    outcome = run_training(request_in(baseline=True), callbacks=TrainCallbacks(**callbacks))
     assert outcome.path == request_in().out
     assert outcome.result == Run(outcome.path).read_result()
     assert [(start.is_baseline, start.step) for start in starts] == [(False, 0), (True, 0)]
-    assert any(note.startswith("using recipe own-images.") for note in starts[0].notes)
-    assert starts[1].notes == ()
+    assert compared == [["supervised", "vat+entropy-adversarial"]]
+    assert outcome.selection.chosen == "vat+entropy-adversarial" == outcome.recipe.title
     assert [line.step for line in lines] == [*range(1, 21), *range(1, 21)]
     printed = outcome.to_json()
     assert set(printed["baseline"]) == {"test_error", "val_error", "balanced_error", "mmd2", "seconds"}
@@ -39,6 +41,13 @@ def test_a_run_with_its_baseline(request_in):
     again = run_training(request_in(resume=True))
     assert again.was_finished
     assert again.to_json() == printed
+
+
+def test_a_run_alone_says_what_it_uses(request_in):
+    starts = []
+    outcome = run_training(request_in(baseline=False), callbacks=TrainCallbacks(on_start=starts.append))
+    assert any(note.startswith("using recipe own-images.") for note in starts[0].notes)
+    assert (outcome.selection, outcome.baseline, outcome.verdict) == (None, None, None)
 
 
 def test_a_callback_that_raises_stops_the_training_and_it_can_be_resumed(request_in):

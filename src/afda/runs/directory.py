@@ -172,7 +172,7 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     try:
         exists = (path / "recipe.json").exists()
         if exists and not (resume or overwrite):
-            raise refuse_existing(path)
+            refuse_existing(path)
         if overwrite and not resume:
             with explain_os_errors(path):
                 remove_own_files(path)
@@ -188,11 +188,14 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     return run
 
 
-def refuse_existing(path: Path) -> UserError:
-    """Return the error for a run that is neither to be continued nor replaced."""
-    return UserError(
-        f"{path} already exists; add --resume to continue it, --overwrite to replace it, or choose another --out."
-    )
+def refuse_existing(path: Path) -> None:
+    """Refuse a run that is neither to be continued nor replaced."""
+    with explain_os_errors(path):
+        if Run(path).begun:
+            raise UserError(
+                f"{path} already exists; add --resume to continue it, --overwrite to replace it, "
+                "or choose another --out."
+            )
 
 
 def open_selection(path: Path, *, resume: bool = False, overwrite: bool = False) -> Run:
@@ -208,13 +211,16 @@ def open_selection(path: Path, *, resume: bool = False, overwrite: bool = False)
         if list_contents(path) and not run.begun:
             raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
-    if run.begun and not (resume or overwrite):
+    try:
+        if not (resume or overwrite):
+            refuse_existing(path)
+        if overwrite and not resume:
+            with explain_os_errors(path):
+                remove_own_files(path)
+                (path / "recipe.json").unlink(missing_ok=True)
+    except UserError:
         run.unlock()
-        raise refuse_existing(path)
-    if overwrite and not resume:
-        with explain_os_errors(path):
-            remove_own_files(path)
-            (path / "recipe.json").unlink(missing_ok=True)
+        raise
     return run
 
 

@@ -153,8 +153,8 @@ class Session:
         path = request.out or Path("runs") / f"{data.name}-{title}-{recipe.labels or 'all'}-seed{recipe.seed}"
         if request.resume and not Run(path).begun:
             raise UserError(f"There is no run to resume in {path}; leave out --resume to begin one.")
-        if role.rank == 0 and Run(path).begun and not (request.resume or request.overwrite):
-            raise refuse_existing(path)
+        if role.rank == 0 and not (request.resume or request.overwrite):
+            refuse_existing(path)
         if request.resume and request.out is None:  # with the options that it was started with
             return cls.open(replace(request, out=path), callbacks)
         comparison = None
