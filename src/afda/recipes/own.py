@@ -15,8 +15,8 @@ from afda.registry import find_plugin
 TINY = 16
 """Pixels of the shorter side up to which images are not taken for photos."""
 RADIUS_PER_ROOT, SMALLEST_RADIUS = 0.045, 1.5
-"""VAT's radius per root of the number of inputs, 2.5 for 32x32 colour images, but at least what suits the 8x8 digits. Per
-input these need four times as much, so no single factor fits both."""
+"""VAT's radius per root of the number of inputs: 2.5 for 32x32 colour images. It is at least what suits the 8x8 digits,
+which need four times as much per input, so no single factor fits both."""
 RATE = 3e-3
 """The largest learning rate."""
 

@@ -24,7 +24,7 @@ from afda.runs.schemas import Environment, Result
 from afda.runs.selection import Selection
 from afda.runs.verdict import describe_comparison
 from afda.training.baseline import make_baseline
-from afda.training.budget import fit_steps, plan_selection
+from afda.training.budget import fit_steps, plan_selection, refit_steps
 from afda.training.request import AUTO, TrainRequest
 from afda.training.run import train
 from afda.training.select import TrialDone, begin_selection, run_trials
@@ -114,6 +114,9 @@ class Comparison:
 
     selection: Selection
     seconds: float | None
+    started: float = 0.0
+    """When the session began, as a reading of the monotonic clock."""
+    notes: tuple[str, ...] = ()
 
     @property
     def final(self) -> Recipe:
@@ -220,7 +223,8 @@ class Session:
             self.callbacks.on_trial(trial)
 
         try:
-            self.callbacks.on_compare(selection, tuple(list_notes(self.recipe, self.data, self.runtime, None)))
+            notes = (*list_notes(self.recipe, self.data, self.runtime, None), *comparison.notes)
+            self.callbacks.on_compare(selection, notes)
             run.write_json(SELECTION, selection)
             run_trials(selection, self.data, self.runtime, seconds=comparison.seconds, on_trial=keep, stop=stop)
             run.write_json(SELECTION, selection)
@@ -230,7 +234,10 @@ class Session:
             raise TrainingStopped(f"stopped after {done} trials; continue with: {command}") from None
         finally:
             run.unlock()
-        return selection.read_chosen()
+        chosen = selection.read_chosen()
+        if request.minutes is None:
+            return chosen
+        return refit_steps(chosen, request.minutes, self.data, self.runtime, comparison.started)
 
     def train_one(self, recipe: Recipe, path: Path, runtime: Runtime, group: Group, stop: threading.Event) -> None:
         """Train one recipe; raise TrainingStopped with the command that continues it."""
@@ -338,9 +345,14 @@ def plan_comparison(
         check_pool(one, data)
     measurable = [one for name, _, one in candidates if name != ESTIMATED_SHARES]  # which lacks its shares so far
     plan = plan_selection(measurable, data, runtime, request.minutes, started)
+    notes = []
+    if not plan.fits and chosen is None:
+        candidates = [candidate for candidate in candidates if not candidate[2].uses_unlabelled]
+        notes.append("the time is too short to learn from the unlabelled images, so only the labels are used.")
     if plan.steps is not None:
         candidates = [(n, text, set_steps(one, plan.steps)) for n, text, one in candidates]
-    return Comparison(begin_selection(candidates, data, plan.share, chosen), plan.seconds)
+    selection = begin_selection(candidates, data, plan.share, chosen)
+    return Comparison(selection, plan.seconds, started, tuple(notes))
 
 
 def set_steps(recipe: Recipe, steps: int) -> Recipe:
