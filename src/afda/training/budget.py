@@ -78,7 +78,7 @@ def plan_selection(
 
 
 def refit_steps(recipe: Recipe, minutes: float, data: DataSet, runtime: Runtime, started: float) -> Recipe:
-    """Return the recipe with the updates that fit into what is left of the time; vectors need no more than their own."""
+    """Return the recipe with the updates that fit into the time that is left; vectors need no more than their own."""
     try:
         steps = fit_steps(minutes, [recipe], data, runtime, started)
     except UserError:  # the comparison has used up the time
