@@ -67,6 +67,11 @@ class Recipe(Value):
         description="how class shares of the unlabelled images are estimated, where they are used: mean prediction, "
         "expectation maximisation, black-box shift estimation",
     )
+    outliers: Literal["keep", "down-weight"] = Field(
+        "keep",
+        description="draw all unlabelled images alike; or those that are unlike the labelled ones less often, if there "
+        "seem to be any, by nets that are trained on the labels alone first",
+    )
     supervised_mean: Literal["labelled", "batch"] = Field(
         "labelled",
         description="divide the cross-entropy by the labelled images of an update, or by both kinds, "
