@@ -19,8 +19,8 @@ from afda.nets import Output
 from afda.recipe import Recipe
 from afda.runs.model import compute_outputs
 from afda.training.baseline import make_baseline
+from afda.training.folds import make_folds
 from afda.training.loop import run_updates
-from afda.training.select import make_folds
 from afda.training.state import begin
 
 

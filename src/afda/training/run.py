@@ -22,8 +22,10 @@ from afda.runs import results
 from afda.runs.directory import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, format_csv, open_run
 from afda.runs.log import LogLine
 from afda.runs.model import save_model, serialise_model
+from afda.runs.pool import list_unlike
 from afda.training.alarms import find_alarm
 from afda.training.loop import run_updates
+from afda.training.outliers import weigh_pool
 from afda.training.state import Training, begin, make_log_line
 
 LOG_LINES = 100
@@ -184,6 +186,7 @@ def fit(
     every = max(1, recipe.steps // LOG_LINES)
     log, checkpoints = run.log, Checkpoints(training, run)
     lines = log.read()
+    weigh_pool(training)
     if not (training.step or (run.path / CHECKPOINT).exists()):
         checkpoints.save()
     if group.count > 1:
@@ -198,7 +201,7 @@ def fit(
             if step % (5 * every) == 0 or step == recipe.steps:
                 measure(training, run, line, snapshots)
             lines.append(line)
-            if warning := find_alarm(lines, recipe):
+            if warning := find_alarm(lines, recipe, training.outlier_share):
                 line.warning = warning
             log.append(line)
             if on_log is not None:
@@ -234,9 +237,15 @@ def write_result(training: Training, run: Run, snapshots: bool) -> None:
         seconds=training.seconds,
         snapshots=run if snapshots else None,
         selection=run.read_selection(),
+        outlier_share=training.outlier_share,
+        pool_weights=training.pool_weights,
     )
     model.temperature, model.out_of_distribution = final.result.temperature, final.out_of_distribution
     save_model(run, model, training.recipe, training.data.train.shape)
+    if training.pool_weights is not None:
+        columns, rows = list_unlike(model, training.data, training.split, training.pool_weights, training.runtime)
+        if rows:
+            run.write("unlike.csv", format_csv(columns, rows).encode(errors="replace"))
     run.write_json("result.json", final.result)
     run.discard(*WORKING_FILES)
 
