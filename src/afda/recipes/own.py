@@ -50,6 +50,7 @@ def images(data: DataSet, method: str, align: str, labels: int | None = None) ->
         # Each class should be seen every few updates; batches that are larger than that hurt when labels are few.
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
+        outliers="down-weight",
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )
@@ -80,6 +81,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         steps=500,
         labelled_batch=min(64, max(16, len(data.classes))),
         unlabelled_batch=64,
+        outliers="down-weight",
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )

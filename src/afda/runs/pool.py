@@ -18,18 +18,20 @@ SHIFTED = 0.2
 def list_unlike(
     model: Model, data: DataSet, split: Split, weights: Tensor, runtime: Runtime
 ) -> tuple[tuple[str, ...], list[tuple[str, str, str]]]:
-    """Return columns and rows of a table of the unlabelled images that are unlike the labelled ones, these first."""
+    """Return columns and rows of a table of the unlabelled images that are unlike the labelled ones.
+
+    The smallest weights come first and, of equal ones, the images that the model is least confident about.
+    """
     images = data.train
     columns = ("row" if images.paths is None else "path", "weight", "confidence")
-    order = weights.argsort(stable=True)
-    order = order[weights[order] < UNLIKE]
-    if not len(order):
+    unlike = torch.nonzero(weights < UNLIKE).flatten()
+    if not len(unlike):
         return columns, []
-    rows = torch.from_numpy(split.unlabelled)[order]
+    rows = torch.from_numpy(split.unlabelled)[unlike]
     confidence = model.probabilities(compute_outputs(model, images.x, runtime, rows=rows).logits).amax(dim=1)
     names = images.source_rows[rows.numpy()].tolist() if images.paths is None else [images.paths[i] for i in rows]
-    values = zip(names, weights[order].tolist(), confidence.tolist(), strict=True)
-    return columns, [(str(name), f"{weight:.3f}", f"{sure:.3f}") for name, weight, sure in values]
+    values = sorted(zip(weights[unlike].tolist(), confidence.tolist(), names, strict=True), key=lambda one: one[:2])
+    return columns, [(str(name), f"{weight:.3f}", f"{sure:.3f}") for weight, sure, name in values]
 
 
 def describe_shift(result: Result) -> str | None:

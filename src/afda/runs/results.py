@@ -55,8 +55,6 @@ class TrainingOutputs:
     y_labelled: Tensor
     unlabelled: Output
     y_unlabelled: Tensor
-    rows: Tensor
-    """The rows of the unlabelled images."""
 
     @classmethod
     def compute(
@@ -66,7 +64,7 @@ class TrainingOutputs:
         i, j = (torch.from_numpy(sample_rows(rows, most, seed)) for rows in (split.labelled, split.unlabelled))
         x, y = data.train.x, data.train.y
         labelled, unlabelled = (compute_outputs(model, x, runtime, rows=rows) for rows in (i, j))
-        return cls(labelled, y[i], unlabelled, y[j], j)
+        return cls(labelled, y[i], unlabelled, y[j])
 
     @property
     def all(self) -> Output:
@@ -90,14 +88,11 @@ class TrainingOutputs:
         return round(float((predicted - labels).abs().sum()) / 2, 6)
 
     def estimate_shares(
-        self, split: Split, temperature: float, classes: int, pool_weights: Tensor | None = None
+        self, temperature: float, classes: int, weights: Tensor | None = None
     ) -> "SharesEstimate | None":
         """Return the estimated class shares of the unlabelled images, which may have weights; None without them."""
-        if not len(self.rows):
+        if not len(self.y_unlabelled):
             return None
-        weights = None
-        if pool_weights is not None:
-            weights = pool_weights[torch.from_numpy(np.isin(split.unlabelled, self.rows.numpy()))]
         labelled = self.y_labelled.bincount(minlength=classes).double() / len(self.y_labelled)
         estimate = estimate_shares((self.unlabelled.logits.double() / temperature).softmax(dim=1), labelled, weights)
         shift = float((estimate - labelled).abs().sum()) / 2
@@ -233,7 +228,10 @@ def evaluate_final(
     if data.test is not None:
         on_test = compute_scores(compute_outputs(model, data.test.x, runtime).logits, data.test.y, data.classes)
     evaluated = on_test or on_validation
-    shares = outputs.estimate_shares(split, temperature, len(data.classes), pool_weights)
+    if pool_weights is not None:
+        evaluated_rows = sample_rows(split.unlabelled, FINAL_SAMPLE, recipe.seed)
+        pool_weights = pool_weights[torch.from_numpy(np.isin(split.unlabelled, evaluated_rows))]
+    shares = outputs.estimate_shares(temperature, len(data.classes), pool_weights)
     result = Result(
         test_error=on_test.error if on_test is not None else None,
         val_error=on_validation.error if on_validation is not None else None,

@@ -60,8 +60,9 @@ def estimate_weights(folds: list[FoldOutputs], labels: Tensor) -> PoolWeights:
 
     `labels` are the numbers of labels by class. An unlabelled image's p-value is the share of held-out labelled images
     that are as unlike, where classes count as much as they are estimated to have unlabelled images. Without outliers
-    p-values are uniform; with them small ones are more frequent. How probable it is that an image belongs to the classes is
-    the share of such images among those of its p-value (the local false discovery rate of Efron et al., 2001).
+    p-values are uniform; with them small ones are more frequent. How probable it is that an image belongs to the
+    classes is the share of such images among those of its p-value (the local false discovery rate of Efron et al.,
+    2001).
     """
     held_out = torch.cat([measure_distance(fold, fold.held_out.features) for fold in folds])
     distances = torch.stack([measure_distance(fold, fold.pool.features) for fold in folds])

@@ -182,11 +182,11 @@ def fit(
 ) -> None:
     """Train to the end and write the run's files."""
     recipe, group = training.recipe, training.group
+    weigh_pool(training)
     before, started = training.seconds, time.monotonic()
     every = max(1, recipe.steps // LOG_LINES)
     log, checkpoints = run.log, Checkpoints(training, run)
     lines = log.read()
-    weigh_pool(training)
     if not (training.step or (run.path / CHECKPOINT).exists()):
         checkpoints.save()
     if group.count > 1:
