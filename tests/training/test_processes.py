@@ -16,7 +16,11 @@ from workers import assert_agreement, run_in_processes
 
 def make_training(group, method, align="none", net="small", settings=()):
     recipe = make_recipe(method, align, net, labelled_batch=4, unlabelled_batch=8)
-    return begin(recipe.with_settings(list(settings)), make_data(net), CPU, group)
+    training = begin(recipe.with_settings(list(settings)), make_data(net), CPU, group)
+    if training.recipe.outliers == "down-weight":
+        weights = torch.linspace(0.1, 1, len(training.split.unlabelled), dtype=torch.float64)
+        training.set_pool_weights(weights, 0.5)
+    return training
 
 
 def compute_state(group, case):
@@ -63,6 +67,7 @@ SAMPLE = [
     ("mean-teacher+temporal-ensembling", "none"),
     ("entropy", "none", "mlp", ["sampling=balanced"]),
     ("entropy", "adversarial", "mlp", ["logit_adjustment=1", "labels=7"]),
+    ("vat", "adversarial", "mlp", ["outliers=down-weight"]),
     (
         "vat+entropy",
         "adversarial",

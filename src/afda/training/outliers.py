@@ -23,9 +23,9 @@ FEWEST_LABELS = 20
 STEPS = 100
 """Updates of the nets that are trained on the labels alone."""
 TAIL = 0.2
-"""The share of held-out labelled images that count as far away when it is decided whether there are outliers."""
+"""The share of held-out labelled images that count as far away when outliers are counted."""
 NOISE = 3.0
-"""Standard errors by which more unlabelled images than that must be as far away."""
+"""Standard errors by which more unlabelled images than that must be as far away, or there are none."""
 BINS = 10
 """Bins of p-values."""
 SHARPNESS = 2
@@ -74,10 +74,10 @@ def estimate_weights(folds: list[FoldOutputs], labels: Tensor) -> PoolWeights:
     counts = weigh_classes(estimate_shares(predictions, shares), shares)[torch.cat([fold.y for fold in folds])]
     p = compute_p_values(distances, held_out, counts)
     noise = math.sqrt(TAIL * (1 - TAIL) * float(counts.square().sum())) / float(counts.sum())
-    if float((p <= TAIL).double().mean()) - TAIL <= NOISE * noise:
+    far = float((p <= TAIL).double().mean())
+    if far - TAIL <= NOISE * noise:
         return ones
-    # Above one half, p-values are those of images that belong there (Storey, 2002).
-    inside = min(1.0, 2 * float((p > 0.5).double().mean()))
+    inside = min(1.0, (1 - far) / (1 - TAIL))  # as if all outliers were far away (Storey, 2002)
     density = fit_decreasing_density(p.flatten().numpy())
     bins = (p * BINS).ceil().long().clamp(1, BINS) - 1
     belonging = torch.from_numpy(np.minimum(1.0, inside / density))[bins].mean(dim=0)
