@@ -10,6 +10,7 @@ import torch
 from afda.data.arrays import from_arrays
 from afda.recipes import recipe
 from afda.runs.directory import Run
+from afda.runs.pool import describe_shift
 from afda.training import outliers
 from afda.training.outliers import compute_p_values, weigh_pool
 from afda.training.run import train
@@ -69,6 +70,22 @@ def test_outliers_are_found_and_listed(tmp_path):
     assert sum(strange) > 80
     about = f"About {100 * training.outlier_share:.0f} % of the unlabelled images are unlike"
     assert [about in line.warning for line in run.log.read() if line.warning] == [True]
+
+
+def test_shares_that_differ_from_those_of_the_labels(tmp_path):
+    data = make_vectors()
+    few = replace(data, train=data.train[torch.cat([torch.arange(32), 32 + torch.nonzero(make_truth() < 2).flatten()])])
+    result = train(make_recipe(few), few, tmp_path / "run", on=CPU).read_result()
+    assert result.share_shift > 0.3
+    assert result.estimated_shares["a"] + result.estimated_shares["b"] > 0.8
+    assert "Label some images that are drawn at random." in describe_shift(result)
+    same = train(make_recipe(data), data, tmp_path / "same", on=CPU).read_result()
+    assert describe_shift(same) is None
+
+
+def make_truth():
+    """Return the classes of the pool of `make_vectors`."""
+    return torch.from_numpy(np.random.default_rng(0).integers(0, CLASSES, POOL))
 
 
 def test_too_few_labels_to_compare_with():

@@ -43,7 +43,9 @@ class Entropy(Method):
     prior: Literal["none", "uniform", "labelled", "estimated"] = Field(
         "none",
         description="class shares that the mean prediction is kept near: none, as in the paper; equal ones; those of "
-        "the labels; those estimated for the unlabelled images (shares_by)",
+        "the labels; half-way between equal ones and those estimated for the unlabelled images (shares_by), because "
+        "an estimate that is its own prior reinforces itself. With many classes and few labels, do not combine "
+        "estimated with shares_by em",
     )
     balance: float = Field(1.0, ge=0, description="weight of the mean prediction's divergence from the prior")
 
@@ -65,5 +67,7 @@ class Entropy(Method):
         """Return the prior; no share in it is less than a hundredth of a uniform one."""
         if self.prior == "uniform":
             return torch.full_like(labelled, 1 / len(labelled))
-        shares = (labelled if self.prior == "labelled" else estimate).clamp_min(0.01 / len(labelled))
+        if self.prior == "estimated":
+            return (estimate + 1 / len(estimate)) / 2
+        shares = labelled.clamp_min(0.01 / len(labelled))
         return shares / shares.sum()
