@@ -99,6 +99,7 @@ def tiny_images(data: DataSet, method: str, align: str, labels: int | None) -> R
         steps=1500,
         labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
+        outliers="down-weight",
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )
@@ -155,6 +156,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         steps=500,
         labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
+        outliers="down-weight",
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )
