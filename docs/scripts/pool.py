@@ -6,6 +6,7 @@ python docs/scripts/pool.py shares
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import mean
 
 import numpy as np
@@ -39,16 +40,20 @@ def fit(problem: Problem, seed: int, method: str, align: str, settings: Sequence
 def print_outliers() -> None:
     for labels in (5, 20):
         for method, align in (("vat+entropy", "adversarial"), ("vat", "none")):
-            rows = []
-            for seed in range(100, 106):
-                problem = SETS["out-of-class"].make(labels, seed)
-                inside = problem.truth < 7
-                x, y, truth = (part[inside] for part in (problem.x, problem.y, problem.truth))
-                clean = Problem(x, y, truth, problem.x_test, problem.y_test)
-                weighted, training = fit(problem, seed, method, align, ["outliers=down-weight"])
-                kept, alone = (fit(p, seed, method, align, ["outliers=keep"])[0] for p in (problem, clean))
-                rows.append((kept, weighted, alone, 100 * (training.outlier_share or 0)))
-            print(labels, method, align, *(f"{mean(column):.2f}" for column in zip(*rows, strict=True)), flush=True)
+            for seeds in (range(100, 106), range(120, 126)):
+                print_row(labels, method, align, seeds)
+
+
+def print_row(labels: int, method: str, align: str, seeds: range) -> None:
+    rows = []
+    for seed in seeds:
+        problem = SETS["out-of-class"].make(labels, seed)
+        inside = problem.truth < 7
+        clean = replace(problem, x=problem.x[inside], y=problem.y[inside], truth=problem.truth[inside])
+        weighted, training = fit(problem, seed, method, align, ["outliers=down-weight"])
+        kept, alone = (fit(p, seed, method, align, ["outliers=keep"])[0] for p in (problem, clean))
+        rows.append((kept, weighted, alone, 100 * (training.outlier_share or 0)))
+    print(labels, method, align, *(f"{mean(column):.2f}" for column in zip(*rows, strict=True)), flush=True)
 
 
 def print_shares() -> None:

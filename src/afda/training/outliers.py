@@ -29,8 +29,8 @@ NOISE = 3.0
 BINS = 10
 """Bins of p-values."""
 SHARPNESS = 2
-"""The power of the probability to belong there that is the weight: 2 was better than 1 and 4 on tuning seeds
-(docs/explanation/quality.md)."""
+"""The power of the probability to belong there that is the weight. On tuning seeds 4 was worse; 1 did better with 5
+labels per class and 2 with 20, and their means are the same."""
 
 
 @dataclass(frozen=True)
