@@ -30,6 +30,7 @@ from afda.runs.model import compute_outputs
 from afda.runs.selection import Selection
 from afda.training.budget import LONGEST_TRIAL
 from afda.training.loop import run_updates
+from afda.training.outliers import weigh_pool
 from afda.training.request import AUTO
 from afda.training.select import TrialDone, begin_selection, run_trials
 from afda.training.state import Training, begin, make_log_line
@@ -117,6 +118,7 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             self.selection_ = self._compare(data, machine) if self.method == AUTO else None
             self.recipe_ = self._recipe(data) if self.selection_ is None else self.selection_.read_chosen()
             training = begin(self.recipe_, data, machine)
+            weigh_pool(training)
             self._follow(training)
             if not training.is_finite():
                 raise ValueError("The loss stopped being a number; try a lower learning_rate.")

@@ -70,6 +70,11 @@ class Recipe(Value):
     pool_shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] | None = Field(
         None, description="class shares of the unlabelled images, in the order of the classes, for shares_by=given"
     )
+    outliers: Literal["keep", "down-weight"] = Field(
+        "keep",
+        description="draw all unlabelled images alike; or those that are unlike the labelled ones less often, if there "
+        "seem to be any, by nets that are trained on the labels alone first",
+    )
     supervised_mean: Literal["labelled", "batch"] = Field(
         "labelled",
         description="divide the cross-entropy by the labelled images of an update, or by both kinds, "

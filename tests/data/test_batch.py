@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from afda.data.batch import draw_balanced, permute, permute_class
+from afda.data.batch import draw_balanced, draw_weighted, permute, permute_class
 from afda.data.batch import draw_positions as draw
 from afda.data.images import Preparation
 from afda.machine.group import ALONE, Group
@@ -39,6 +39,22 @@ def test_the_order_changes_with_epoch_seed_and_stream():
         for step, seed, stream in [(0, 0, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2)]
     ]
     assert len({tuple(order) for order in orders}) == 4
+
+
+def test_equal_weights_give_the_ordinary_order():
+    for step in range(40):
+        equal = draw_weighted(np.full(13, 1.0), 5, step, seed=3, stream=2)
+        assert np.array_equal(equal, draw(13, 5, step, seed=3, stream=2))
+
+
+def test_positions_come_up_as_often_as_their_weights_say():
+    weights = np.array([1.0, 0.25, 0.0, 1.0, 0.01, 0.5])
+    drawn = np.concatenate([draw_weighted(weights, 4, step, seed=0, stream=2) for step in range(3000)])
+    shares = np.bincount(drawn, minlength=6) / len(drawn)
+    assert shares == pytest.approx(weights / weights.sum(), abs=0.01)
+    assert shares[4] > 0
+    again = draw_weighted(weights, 4, 2999, seed=0, stream=2)
+    assert np.array_equal(again, drawn[-4:])
 
 
 def test_the_global_random_state_is_neither_used_nor_moved():

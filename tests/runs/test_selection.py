@@ -73,13 +73,13 @@ def test_errors_count_as_among_the_unlabelled_images():
     assert selection.compare(labels, pool)[0] == pytest.approx((weights * differences).sum() / weights.sum(), abs=1e-8)
 
 
-def test_within_a_kind_the_first_is_kept_unless_another_is_clearly_better():
-    one_less = [{0, 1}, *[{0, 1, 2}] * 4]
-    selection = make({"labels": [{0}] * 5, "pool": [{0, 1, 2}] * 5, "pool-b": one_less})
-    selection.candidates.pop(0)
-    assert selection.choose()[0].name == "pool"
-    selection = make({"labels": [{0}] * 5, "pool": [{0, 1, 2}] * 5, "pool-b": [set()] * 5})
-    assert selection.choose()[0].name == "pool-b"
+def test_of_those_with_the_pool_the_first_is_kept_if_labels_are_too_few_to_tell():
+    for folds, chosen in ((4, "pool"), (5, "pool-b")):
+        one_less = [{0, 1}, *[{0, 1, 2}] * (folds - 1)]
+        errors = {"labels": [{0, 1, 2, 3}] * folds, "pool": [{0, 1, 2}] * folds, "pool-b": one_less}
+        assert make(errors, folds=folds).choose()[0].name == chosen
+    errors = {"labels": [{0, 1, 2, 3}] * 4, "pool": [{0, 1, 2}] * 4, "pool-b": [set()] * 4}
+    assert make(errors, folds=4).choose()[0].name == "pool-b"
 
 
 def test_of_those_on_the_labels_alone_the_one_with_the_least_error_is_the_best():

@@ -98,3 +98,22 @@ def test_data_that_cannot_be_trained_on(tmp_path):
     assert "sizes" not in result.to_json()["files"]
     with pytest.raises(UserError, match="no file or folder"):
         check_data(str(tmp_path / "absent.npz"))
+
+
+def test_class_shares_of_the_unlabelled_images(tmp_path):
+    random = np.random.default_rng(0)
+    truth = np.concatenate([np.repeat([0, 1], 10), np.zeros(160, int), np.ones(40, int)])
+    x = random.normal(size=(len(truth), 5)) + 2.5 * truth[:, None]
+    y = np.where(np.arange(len(truth)) < 20, truth, -1)
+    np.savez(tmp_path / "mine.npz", x=x.astype(np.float32), y=y)
+    found = check_data(str(tmp_path / "mine.npz"), threads=1)
+    assert found.data.unlabelled_shares == pytest.approx({"0": 0.8, "1": 0.2}, abs=0.06)
+    assert found.to_json()["unlabelled_shares"] == found.data.unlabelled_shares
+
+
+def test_no_shares_where_they_would_be_a_guess(tmp_path):
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", x=random.normal(size=(120, 5)).astype(np.float32), y=[0, 1] * 10 + [-1] * 100)
+    assert check_data(str(tmp_path / "noise.npz"), threads=1).data.unlabelled_shares is None
+    np.savez(tmp_path / "few.npz", x=random.normal(size=(103, 5)).astype(np.float32), y=[0, 1, 1] + [-1] * 100)
+    assert check_data(str(tmp_path / "few.npz"), threads=1).data.unlabelled_shares is None

@@ -16,7 +16,11 @@ from workers import assert_agreement, run_in_processes
 
 def make_training(group, method, align="none", net="small", settings=()):
     recipe = make_recipe(method, align, net, labelled_batch=4, unlabelled_batch=8)
-    return begin(recipe.with_settings(list(settings)), make_data(net), CPU, group)
+    training = begin(recipe.with_settings(list(settings)), make_data(net), CPU, group)
+    if training.recipe.outliers == "down-weight":
+        weights = torch.linspace(0.1, 1, len(training.split.unlabelled), dtype=torch.float64)
+        training.set_pool_weights(weights, 0.5)
+    return training
 
 
 def compute_state(group, case):
@@ -65,6 +69,7 @@ SAMPLE = [
     ("entropy", "adversarial", "mlp", ["logit_adjustment=1", "labels=7"]),
     ("entropy", "adversarial", "mlp", ["method.entropy.prior=labelled", "align.shares=matched"]),
     ("entropy", "mmd", "mlp", ["method.entropy.prior=uniform", "align.shares=matched", "shares_by=bbse"]),
+    ("vat", "adversarial", "mlp", ["outliers=down-weight"]),
     (
         "vat+entropy",
         "adversarial",

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from afda.cli import console
 from afda.runs.evaluate import Evaluation
+from afda.runs.pool import describe_shift
 from afda.runs.predict import PredictionSummary
 from afda.runs.schemas import Result, Scores
 from afda.runs.selection import Selection
@@ -42,6 +43,16 @@ def format_bound(bound: dict[str, float]) -> str:
     return f"{bound['gap']:.3f} ≤ {bound['total']:.3f} + {bound['remainder']:.3f}"
 
 
+def has_outliers(result: Result) -> bool:
+    """Return whether more than a hundredth of the unlabelled images seem to be unlike the labelled ones."""
+    return result.outlier_share is not None and result.outlier_share > 0.01
+
+
+def format_outliers(result: Result) -> str:
+    """Return the estimated share of outliers among the unlabelled images."""
+    return f"about {100 * (result.outlier_share or 0):.0f} % of the unlabelled ones, see unlike.csv"
+
+
 def build_result_table(result: Result, title: str) -> Table:
     """Return the result of one run as a table."""
     table = Table(title=title, title_justify="left", show_header=False)
@@ -54,6 +65,7 @@ def build_result_table(result: Result, title: str) -> Table:
         "MMD² of the features": "none" if result.mmd2 is None else f"{1000 * result.mmd2:.2f} × 10⁻³",
         **({"risk gap, bound": format_bound(result.bound)} if result.bound else {}),
         "labels, unlabelled": f"{result.labels}, {result.unlabelled}",
+        **({"unlike the labelled images": format_outliers(result)} if has_outliers(result) else {}),
         "time": f"{result.seconds:.0f} s, {result.images_per_second:.0f} images/s",
     }
     for name, value in rows.items():
@@ -85,6 +97,8 @@ def print_outcome(outcome: TrainOutcome) -> None:
     console.out.print(build_result_table(outcome.result, f"{outcome.recipe.data}, {outcome.recipe.title}"))
     if outcome.verdict is not None:
         console.print_result(outcome.verdict)
+    if (note := describe_shift(outcome.result)) is not None:
+        console.print_result(f"Note: {note}")
     state = "was already finished and is" if outcome.was_finished else "is"
     console.print_result(f"The run {state} in {outcome.path}.")
 
@@ -121,12 +135,15 @@ def build_class_table(data: DataCheck) -> Table:
     images = data.images
     kinds = f"{images.labelled} labelled, {images.unlabelled} unlabelled, {images.validation} validation"
     table = Table(title=f"{data.name}: {kinds}, {images.test} test", title_justify="left")
-    for column in ("class", "labelled", "validation", "test"):
+    shares = data.unlabelled_shares
+    estimate = [] if shares is None else ["unlabelled (estimate)"]
+    for column in ("class", "labelled", *estimate, "validation", "test"):
         table.add_column(column, justify="left" if column == "class" else "right")
     names = list(data.classes.labelled)
     counts = data.classes
     for name in names[:MOST_CLASSES]:
-        table.add_row(name, *(str(of[name]) for of in (counts.labelled, counts.validation, counts.test)))
+        share = [] if shares is None else [f"{100 * shares[name]:.0f} %"]
+        table.add_row(name, str(counts.labelled[name]), *share, str(counts.validation[name]), str(counts.test[name]))
     if len(names) > MOST_CLASSES:
         table.add_row(f"and {len(names) - MOST_CLASSES} more")
     return table

@@ -168,6 +168,8 @@ class BatchSource:
     device: torch.device
     group: Group = ALONE
     sampling: Literal["natural", "balanced"] = "natural"
+    weights: np.ndarray | None = None
+    """How often each unlabelled image comes up, compared with others; None if all come up as often."""
 
     def __post_init__(self) -> None:
         self.x = keep_on_device(self.images.x, self.device)
@@ -180,7 +182,11 @@ class BatchSource:
             i = torch.from_numpy(draw_balanced(self.labelled_by_class, self.labelled, step, seed=self.seed))
         else:
             i = self._draw_rows(self.split.labelled, self.labelled, step, LABELLED)
-        j = self._draw_rows(self.split.unlabelled, self.unlabelled, step, UNLABELLED)
+        if self.weights is None or not self.unlabelled:
+            j = self._draw_rows(self.split.unlabelled, self.unlabelled, step, UNLABELLED)
+        else:
+            positions = draw_weighted(self.weights, self.unlabelled, step, seed=self.seed, stream=UNLABELLED)
+            j = torch.from_numpy(self.split.unlabelled[positions])
 
         def make_view(n: int, strength: Literal["weak", "strong"]) -> View:
             generator = torch.Generator(self.device).manual_seed(key + Stream.VIEWS + len(Stream) * n)
@@ -256,6 +262,23 @@ def draw_positions(n: int, size: int, step: int, *, seed: int, stream: int) -> n
     places = np.arange(step * size, (step + 1) * size)
     epochs, offsets = places // n, places % n
     return np.concatenate([permute(n, seed, stream, int(e))[offsets[epochs == e]] for e in np.unique(epochs)])
+
+
+def draw_weighted(weights: np.ndarray, size: int, step: int, *, seed: int, stream: int) -> np.ndarray:
+    """Return `size` positions, each as often as its weight says; equal weights give those of `draw_positions`.
+
+    The line from 0 to the sum of the weights is divided among the positions. An epoch takes evenly spaced points of it,
+    with a random offset, in random order.
+    """
+    n = len(weights)
+    places = np.arange(step * size, (step + 1) * size)
+    ends = np.cumsum(weights)
+    points = np.empty(size)
+    for epoch in np.unique(places // n):
+        inside = places // n == epoch
+        offset = np.random.default_rng([seed, stream, int(epoch), 1]).random(dtype=np.float32)
+        points[inside] = permute(n, seed, stream, int(epoch))[places[inside] % n] + float(offset)
+    return np.searchsorted(ends, points * (ends[-1] / n), side="right").clip(max=n - 1)
 
 
 permute_class = lru_cache(maxsize=4096)(permute.__wrapped__)

@@ -12,6 +12,8 @@ MOST_WEIGHT = 10.0
 """A labelled image weighs at most this many times as much as without weights, and at least this many times less."""
 SMALLEST_SHARE = 1e-4
 """Shares are kept above this part of a uniform share, so that none vanishes for good."""
+MOST_ROUNDS = 200
+"""Rounds of EM at most."""
 
 
 class ClassShares(nn.Module):
@@ -74,8 +76,31 @@ class ClassShares(nn.Module):
 
     def weigh(self, y: Tensor) -> Tensor:
         """Return the weight of each labelled row: its class's share among the unlabelled images by that of labels."""
-        ratios = (self.estimate / self.labelled.clamp_min(1e-12)).clamp(1 / MOST_WEIGHT, MOST_WEIGHT)
-        return ratios[y]
+        return weigh_classes(self.estimate, self.labelled)[y]
+
+
+def weigh_classes(estimate: Tensor, labelled: Tensor) -> Tensor:
+    """Return the share of each class among the unlabelled images by that among the labels, within limits."""
+    return (estimate / labelled.clamp_min(1e-12)).clamp(1 / MOST_WEIGHT, MOST_WEIGHT)
+
+
+def estimate_shares(predictions: Tensor, labelled: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the class shares of images from predictions of a net trained with other shares, by EM.
+
+    Predictions are corrected for the present estimate, which is then their mean, until it no longer moves (Saerens et
+    al., 2002). `weights` say how much each image counts.
+    """
+    predictions = predictions.double()
+    start = labelled.double().clamp_min(SMALLEST_SHARE / len(labelled))
+    rows = torch.ones(len(predictions), dtype=torch.float64) if weights is None else weights.double()
+    estimate = start / start.sum()
+    for _ in range(MOST_ROUNDS):
+        corrected = predictions * (estimate / start)
+        corrected = corrected / corrected.sum(dim=1, keepdim=True).clamp_min(1e-300)
+        before, estimate = estimate, rows @ corrected / rows.sum()
+        if float((estimate - before).abs().sum()) < 1e-6:
+            break
+    return estimate
 
 
 def solve_shares(confusion: Tensor, mean: Tensor) -> Tensor:
@@ -86,20 +111,3 @@ def solve_shares(confusion: Tensor, mean: Tensor) -> Tensor:
     ridge = 1e-3 * torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
     shares = torch.linalg.solve(confusion.T @ confusion + ridge, confusion.T @ mean + ridge @ mean).clamp_min(0)
     return shares / shares.sum().clamp_min(1e-12)
-
-
-def estimate_shares(probabilities: Tensor, labelled: Tensor, iterations: int = 1000, tolerance: float = 1e-6) -> Tensor:
-    """Return the class shares of images by expectation maximisation (Saerens et al., 2002), in float64.
-
-    `probabilities` are a classifier's for these images, one row each; `labelled` are the class shares of the labels
-    that it was trained with. Each step corrects the probabilities for the present shares and takes their mean.
-    """
-    ratios = probabilities.double() / labelled.double().clamp_min(1e-12)
-    shares = labelled.double()
-    for _ in range(iterations):
-        corrected = ratios * shares
-        new = (corrected / corrected.sum(dim=1, keepdim=True).clamp_min(1e-300)).mean(dim=0)
-        change, shares = float((new - shares).abs().sum()), new
-        if change < tolerance:
-            break
-    return shares

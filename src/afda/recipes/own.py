@@ -15,8 +15,8 @@ from afda.registry import find_plugin
 TINY = 16
 """Pixels of the shorter side up to which images are not taken for photos."""
 RADIUS_PER_ROOT, SMALLEST_RADIUS = 0.045, 1.5
-"""VAT's radius per root of the number of inputs, 2.5 for 32x32 colour images, but at least what suits the 8x8 digits. Per
-input these need four times as much, so no single factor fits both."""
+"""VAT's radius per root of the number of inputs: 2.5 for 32x32 colour images. It is at least what suits the 8x8 digits,
+which need four times as much per input, so no single factor fits both."""
 RATE = 3e-3
 """The largest learning rate."""
 
@@ -99,6 +99,7 @@ def tiny_images(data: DataSet, method: str, align: str, labels: int | None) -> R
         steps=1500,
         labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
+        outliers="down-weight",
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )
@@ -155,6 +156,7 @@ def vectors(data: DataSet, method: str, align: str, labels: int | None = None) -
         steps=500,
         labelled_batch=choose_labelled_batch(data),
         unlabelled_batch=64,
+        outliers="down-weight",
         statistics=choose_statistics(method, align),
         optimisation={"learning_rate": RATE, "tail": 1 / 3},
     )

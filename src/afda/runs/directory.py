@@ -34,8 +34,8 @@ BASELINE = "supervised-only"
 WORKING_FILES = (CHECKPOINT, PREVIOUS, f"{SNAPSHOT}*.safetensors")
 """Files that a run needs only until it is finished."""
 OWN_FILES = (
-    *("result.json", *WORKING_FILES, "environment.json", "split.json", "skipped.csv", "log.jsonl", "report.html"),
-    *("model.json", "model.safetensors", SELECTION, BASELINE, "recipe.json"),
+    *("result.json", *WORKING_FILES, "environment.json", "split.json", "skipped.csv", "unlike.csv", "log.jsonl"),
+    *("report.html", "model.json", "model.safetensors", SELECTION, BASELINE, "recipe.json"),
 )
 """All files that a run writes, in the order in which they are removed: without a result a run is not finished, and with
 a recipe the directory is still that of a run."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from afda.data.images import DataSet, Images
+from afda.data.shares import estimate_shares
 from afda.data.split import Split
 from afda.machine.runtime import Runtime
 from afda.measures import class_errors, confusion_matrix, error_rate, fit_temperature, mmd2, risk_bound
@@ -86,6 +87,17 @@ class TrainingOutputs:
         )
         return round(float((predicted - labels).abs().sum()) / 2, 6)
 
+    def estimate_shares(
+        self, temperature: float, classes: int, weights: Tensor | None = None
+    ) -> "SharesEstimate | None":
+        """Return the estimated class shares of the unlabelled images, which may have weights; None without them."""
+        if not len(self.y_unlabelled):
+            return None
+        labelled = self.y_labelled.bincount(minlength=classes).double() / len(self.y_labelled)
+        estimate = estimate_shares((self.unlabelled.logits.double() / temperature).softmax(dim=1), labelled, weights)
+        shift = float((estimate - labelled).abs().sum()) / 2
+        return SharesEstimate([round(share, 4) for share in estimate.tolist()], round(min(shift, 1.0), 4))
+
     def labelled_error(self) -> float:
         return error_rate(self.labelled.logits.argmax(dim=1), self.y_labelled)
 
@@ -102,6 +114,15 @@ class TrainingOutputs:
         weight, bias = (p.cpu() for p in model.classifier.fold_linear())
         features_l, features_u = self.labelled.features, self.unlabelled.features
         return risk_bound(features_l, self.y_labelled, features_u, self.y_unlabelled, weight, bias).as_dict()
+
+
+@dataclass(frozen=True)
+class SharesEstimate:
+    """Estimated class shares of the unlabelled images, and how far they are from those of the labels."""
+
+    values: list[float]
+    shift: float
+    """The total variation distance: the share of images that would have to change class."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +207,14 @@ def evaluate_final(
     seconds: float,
     snapshots: Run | None = None,
     selection: Selection | None = None,
+    outlier_share: float | None = None,
+    pool_weights: Tensor | None = None,
 ) -> FinalEvaluation:
     """Evaluate a trained model, which stays as it is, after `seconds` of training.
 
     The test set is opened here, after the last update, and nowhere else. `snapshots` is the run whose snapshots are
     tested as well. The held-out predictions of a `selection` calibrate the confidences where validation images do not.
+    `outlier_share` and the `pool_weights` of unlabelled images are what was found about them before the training.
     """
     outputs = TrainingOutputs.compute(model, data, split, runtime, most=FINAL_SAMPLE, seed=recipe.seed)
     validation, temperature = select_validation(data, split), model.temperature
@@ -206,6 +230,10 @@ def evaluate_final(
     if data.test is not None:
         on_test = compute_scores(compute_outputs(model, data.test.x, runtime).logits, data.test.y, data.classes)
     evaluated = on_test or on_validation
+    if pool_weights is not None:
+        evaluated_rows = sample_rows(split.unlabelled, FINAL_SAMPLE, recipe.seed)
+        pool_weights = pool_weights[torch.from_numpy(np.isin(split.unlabelled, evaluated_rows))]
+    shares = outputs.estimate_shares(temperature, len(data.classes), pool_weights)
     result = Result(
         test_error=on_test.error if on_test is not None else None,
         val_error=on_validation.error if on_validation is not None else None,
@@ -223,6 +251,9 @@ def evaluate_final(
         cross_validation=None if held_out is None else compute_scores(*held_out, data.classes),
         seconds=round(seconds, 2),
         images_per_second=round(recipe.steps * recipe.images_per_step / max(seconds, 1e-9), 1),
+        outlier_share=None if outlier_share is None else round(outlier_share, 4),
+        estimated_shares=None if shares is None else dict(zip(data.classes, shares.values, strict=True)),
+        share_shift=None if shares is None else shares.shift,
         test_curve=compute_test_curve(model, snapshots, data, runtime) if snapshots is not None else None,
     )
     return FinalEvaluation(result, OutOfDistribution.fit(outputs.all))

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Percent = Annotated[float, Field(ge=0, le=100)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Part = Literal["test", "validation", "cross-validation"]
 """The images that an error is measured on; in cross-validation, labelled images by trainings without their labels."""
 MOST_VALUES = 4 * 100_000_000
@@ -135,6 +136,12 @@ class Result(RunFile):
     """The scores of shorter trainings, each on labelled images whose labels it did not have."""
     seconds: Annotated[float, Field(ge=0)]
     images_per_second: Annotated[float, Field(ge=0)]
+    outlier_share: Share | None = None
+    """The estimated share of unlabelled images that are unlike the labelled ones; None if it was not estimated."""
+    estimated_shares: dict[str, Share] | None = None
+    """The estimated share of each class among the unlabelled images."""
+    share_shift: Share | None = None
+    """The share of unlabelled images that would have to change class to have the class shares of the labels."""
     test_curve: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Percent] | None = None
     """The test error after each step that has a snapshot."""
 

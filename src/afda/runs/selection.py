@@ -163,7 +163,8 @@ class Selection(RunFile):
 
         The best with the unlabelled images is compared with the best on the labels alone. The one with less error is
         taken, and that on the labels alone if they are equal. With fewer than `ENOUGH_TO_TELL` held-out images the
-        comparison is mostly noise, and the unlabelled images are used unless that is worse by more than the noise.
+        comparison is mostly noise: the unlabelled images are used unless that is worse by more than the noise, and of
+        the candidates that use them an earlier one is kept unless a later one is better by more than the noise.
         """
         simple, strong = (self._choose_among(pool) for pool in (False, True))
         if simple is None or strong is None:
@@ -173,11 +174,10 @@ class Selection(RunFile):
         if not any(candidate.trials for candidate in self.candidates):
             return strong, "every class has one label only, so the candidates cannot be compared"
         excess, noise = self.compare(simple, strong)
-        few = len(self.collect_mistakes(simple)) < ENOUGH_TO_TELL
         points = f"{abs(100 * excess):.1f} points (standard error {100 * noise:.1f})"
         if excess > 0:
             return strong, f"its error is below that of {simple.name} by {points}"
-        if few and excess >= -noise:
+        if self.has_few_images and excess >= -noise:
             return strong, f"the labels are too few to tell it from {simple.name} (difference {points})"
         return simple, f"the unlabelled images do not help: the error of {strong.name} is higher by {points}"
 
@@ -194,7 +194,12 @@ class Selection(RunFile):
     def is_preferred(self, later: Candidate, earlier: Candidate) -> bool:
         """Return whether a candidate replaces an earlier one of its kind."""
         excess, noise = self.compare(earlier, later)
-        return excess > (noise if later.uses_unlabelled else 0)
+        return excess > (noise if later.uses_unlabelled and self.has_few_images else 0)
+
+    @property
+    def has_few_images(self) -> bool:
+        """Whether too few images are held out for their errors alone to decide."""
+        return sum(len(fold.rows) for fold in self.folds) < ENOUGH_TO_TELL
 
     def collect_held_out(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the logits of the chosen candidate for held-out images, and their classes; None if it has no trial."""

@@ -14,14 +14,23 @@ at chance is right a little more or less often, line by line."""
 SKEWED = 0.6
 """The skew from which on the predictions have hardly anything to do with the labelled shares. Balanced labels of ten
 classes have a skew of 0.15 to the shares of SVHN, and of 0.49 to an unlabelled set whose classes fall to 1 : 100."""
+MANY_OUTLIERS = 1 / 3
+"""The share of outliers among the unlabelled images from which on there are too many of them."""
 LEARNT = 50.0
 """The labelled error in percent under which predictions are worth comparing: an untrained net's are always skewed."""
 
 
-def find_alarm(log: list[LogLine], recipe: Recipe) -> str | None:
-    """Return what the last lines of a log say is wrong, if no earlier line has said so."""
+def find_alarm(log: list[LogLine], recipe: Recipe, outlier_share: float | None = None) -> str | None:
+    """Return what the share of outliers and the last lines of a log say is wrong, if no earlier line has said so."""
     earlier = {line.warning for line in log}
-    return next((words for words in list_alarms(log[-PATIENCE:], recipe) if words not in earlier), None)
+    words = list_alarms(log[-PATIENCE:], recipe)
+    if outlier_share is not None and outlier_share > MANY_OUTLIERS:
+        words.append(
+            f"About {100 * outlier_share:.0f} % of the unlabelled images are unlike the labelled ones; they are drawn "
+            "less often, but remove those of other kinds (unlike.csv lists them at the end), and label some of those "
+            "that belong to the classes."
+        )
+    return next((one for one in words if one not in earlier), None)
 
 
 def list_alarms(lines: list[LogLine], recipe: Recipe) -> list[str]:

@@ -39,6 +39,8 @@ class SelectionPlan:
     """Time for the trials; None for as long as they take."""
     share: float
     """The length of a trial as a share of the final training."""
+    fits: bool = True
+    """Whether there is time for one trial of every candidate."""
 
 
 def plan_selection(
@@ -71,7 +73,18 @@ def plan_selection(
         steps = count if kind == "images" else min(count, slowest.steps)
     images = sum(recipe.images_per_step for recipe in recipes) / slowest.images_per_step
     length = ROUNDS * images * costs.per_step * (steps or slowest.steps)
-    return SelectionPlan(steps, seconds, min(LONGEST_TRIAL[kind], max(seconds / length, 1e-3)))
+    fits = minutes is None or images * costs.per_step * FEWEST_STEPS <= seconds
+    return SelectionPlan(steps, seconds, min(LONGEST_TRIAL[kind], max(seconds / length, 1e-3)), fits)
+
+
+def refit_steps(recipe: Recipe, minutes: float, data: DataSet, runtime: Runtime, started: float) -> Recipe:
+    """Return the recipe with the updates that fit into the time that is left; vectors need no more than their own."""
+    try:
+        steps = fit_steps(minutes, [recipe], data, runtime, started)
+    except UserError:  # the comparison has used up the time
+        steps = FEWEST_STEPS
+    is_vectors = len(data.train.shape) == 1 or recipe.net.name() == "linear"
+    return recipe.with_settings([f"steps={min(steps, recipe.steps) if is_vectors else steps}"])
 
 
 def refuse_minutes(minutes: float, count: int, needed: float) -> UserError:

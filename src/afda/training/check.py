@@ -21,8 +21,9 @@ from afda.recipes import choose_default_recipe
 from afda.recipes.candidates import list_candidates
 from afda.registry import Value
 from afda.training.budget import LONGEST_TRIAL, measure_step_seconds, start_trial
+from afda.training.folds import FOLDS
+from afda.training.pool_shares import estimate_pool_shares
 from afda.training.request import make_recipe
-from afda.training.select import FOLDS
 
 FEW_LABELS = 5
 """A class with fewer labels is reported."""
@@ -101,6 +102,8 @@ class DataCheck(Value):
     shape: tuple[int, ...]
     images: ImageCounts
     classes: ClassCounts
+    unlabelled_shares: dict[str, float] | None
+    """The estimated share of each class among the unlabelled images of a user's own data; None if it is not known."""
     notes: tuple[str, ...]
     skipped: tuple[FileProblem, ...]
     duplicates: Duplicates
@@ -127,7 +130,10 @@ class CheckResult(Value):
         if self.data is None:
             return {"files": files, "problem": self.problem}
         found = to_plain(self.data)
-        first = {key: found.pop(key) for key in ("name", "shape", "images", "classes", "notes", "skipped")}
+        first = {
+            key: found.pop(key)
+            for key in ("name", "shape", "images", "classes", "unlabelled_shares", "notes", "skipped")
+        }
         return {**first, "files": files, **found, "problem": self.problem}
 
 
@@ -174,6 +180,9 @@ def check_data(
     problem = find_problem(recipe, loaded)
     copies = find_copies(loaded)
     known = int((loaded.train.y >= 0).sum())
+    shares = None
+    if loaded.is_own and not problem and (quick := estimate_pool_shares(loaded, recipe, runtime)) is not None:
+        shares = quick.shares
     found = DataCheck(
         name=loaded.name,
         shape=loaded.train.shape,
@@ -188,6 +197,7 @@ def check_data(
             validation=count_classes(loaded, loaded.val),
             test=count_classes(loaded, loaded.test),
         ),
+        unlabelled_shares=shares,
         notes=loaded.notes,
         skipped=tuple(FileProblem(path=path, reason=reason) for path, reason in loaded.skipped),
         duplicates=group_duplicates(copies),

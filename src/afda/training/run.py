@@ -22,9 +22,11 @@ from afda.runs import results
 from afda.runs.directory import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, format_csv, open_run
 from afda.runs.log import LogLine
 from afda.runs.model import save_model, serialise_model
+from afda.runs.pool import list_unlike
 from afda.training.alarms import find_alarm
 from afda.training.evaluations import LOG_LINES, EvaluationPlan, plan_evaluations
 from afda.training.loop import run_updates
+from afda.training.outliers import weigh_pool
 from afda.training.state import Training, begin, make_log_line
 
 SNAPSHOT_INTERVAL = 5
@@ -188,6 +190,7 @@ def fit(
 ) -> None:
     """Train to the end and write the run's files."""
     recipe, group = training.recipe, training.group
+    weigh_pool(training)
     before, started = training.seconds, time.monotonic()
     every = max(1, recipe.steps // LOG_LINES)
     plan = plan_evaluations(recipe, training.data, training.split)
@@ -209,7 +212,7 @@ def fit(
             if snapshots and (step % (SNAPSHOT_INTERVAL * every) == 0 or step == recipe.steps):
                 run.write(f"{SNAPSHOT}{step}.safetensors", serialise_model(training.make_model()))
             lines.append(line)
-            if warning := find_alarm(lines, recipe):
+            if warning := find_alarm(lines, recipe, training.outlier_share):
                 line.warning = warning
             log.append(line)
             if on_log is not None:
@@ -244,9 +247,15 @@ def write_result(training: Training, run: Run, snapshots: bool) -> None:
         seconds=training.seconds,
         snapshots=run if snapshots else None,
         selection=run.read_selection(),
+        outlier_share=training.outlier_share,
+        pool_weights=training.pool_weights,
     )
     model.temperature, model.out_of_distribution = final.result.temperature, final.out_of_distribution
     save_model(run, model, training.recipe, training.data.train.shape)
+    if training.pool_weights is not None:
+        columns, rows = list_unlike(model, training.data, training.split, training.pool_weights, training.runtime)
+        if rows:
+            run.write("unlike.csv", format_csv(columns, rows).encode(errors="replace"))
     run.write_json("result.json", final.result)
     run.discard(*WORKING_FILES)
 

@@ -24,7 +24,7 @@ from afda.runs.schemas import Environment, Result
 from afda.runs.selection import Selection
 from afda.runs.verdict import describe_comparison
 from afda.training.baseline import make_baseline
-from afda.training.budget import fit_steps, plan_selection
+from afda.training.budget import fit_steps, plan_selection, refit_steps
 from afda.training.request import AUTO, TrainRequest
 from afda.training.run import check_data, train, write_environment
 from afda.training.select import TrialDone, begin_selection, run_trials
@@ -109,6 +109,21 @@ def run_training(
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Candidates to compare by cross-validation."""
+
+    selection: Selection
+    started: float = 0.0
+    """When the session began, as a reading of the monotonic clock."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def final(self) -> Recipe:
+        """The recipe that is trained in the end, or the first candidate if none is chosen yet."""
+        return Recipe.of(self.selection.find(self.selection.chosen or self.selection.candidates[0].name).recipe)
+
+
+@dataclass(frozen=True)
 class Session:
     """A request with everything that it leaves open decided, but the choice among candidates."""
 
@@ -122,7 +137,7 @@ class Session:
     recipe_name: str | None
     """The named recipe that was chosen; None for a run that is continued."""
     path: Path
-    comparison: Selection | None
+    comparison: Comparison | None
     """The candidates that are compared before the training, if any."""
     was_finished: bool
 
@@ -135,6 +150,8 @@ class Session:
             callbacks = TrainCallbacks(on_ready=callbacks.on_ready)
         begun, before = find_begun_run(request), read_environment(find_kept_run(request))
         request = restore_options(request, before, keep_threads=role.count == 1)
+        if begun is None and before.precision and request.precision == "auto":  # a checkpoint brings its own
+            request = replace(request, precision=before.precision)
         runtime = select_runtime(request.device, request.precision, role.choose_threads(request.threads))
         data = load_data(request, before, callbacks)
         if begun is not None and (trained_on := begun.read_recipe().data) != data.name:
@@ -163,7 +180,7 @@ class Session:
         elif automatic:
             raise UserError("--method auto compares methods in one process; name a --method, or leave out --processes.")
         if comparison is not None:
-            recipe = Recipe.of(comparison.find(comparison.chosen or comparison.candidates[0].name).recipe)
+            recipe = comparison.final
         elif request.minutes is not None:
             both = [recipe, make_baseline(recipe)] if request.baseline else [recipe]
             recipe = recipe.with_settings([f"steps={fit_steps(request.minutes, both, data, runtime, started)}"])
@@ -208,9 +225,9 @@ class Session:
                 session.train_one(make_baseline(session.recipe), self.path / BASELINE, runtime, group, stop)
         return session
 
-    def compare(self, selection: Selection, stop: threading.Event) -> Recipe:
+    def compare(self, comparison: Comparison, stop: threading.Event) -> Recipe:
         """Run the trials, keeping them in the run's directory as they end, and return the recipe that is taken."""
-        request = self.request
+        request, selection = self.request, comparison.selection
         run = open_selection(self.path, resume=request.resume, overwrite=request.overwrite)
 
         def keep(trial: TrialDone) -> None:
@@ -220,7 +237,8 @@ class Session:
         try:
             if read_environment(run).data is not None:
                 check_data(run, self.data)
-            self.callbacks.on_compare(selection, tuple(list_notes(self.recipe, self.data, self.runtime, None)))
+            notes = (*list_notes(self.recipe, self.data, self.runtime, None), *comparison.notes)
+            self.callbacks.on_compare(selection, notes)
             run.write_json(SELECTION, selection)
             write_environment(run, self.data, self.runtime, asked=self.asked)
             run_trials(selection, self.data, self.runtime, on_trial=keep, stop=stop)
@@ -231,7 +249,10 @@ class Session:
             raise TrainingStopped(f"stopped after {done} trials; continue with: {command}") from None
         finally:
             run.unlock()
-        return selection.read_chosen()
+        chosen = selection.read_chosen()
+        if request.minutes is None:
+            return chosen
+        return refit_steps(chosen, request.minutes, self.data, self.runtime, comparison.started)
 
     def train_one(self, recipe: Recipe, path: Path, runtime: Runtime, group: Group, stop: threading.Event) -> None:
         """Train one recipe; raise TrainingStopped with the command that continues it."""
@@ -311,13 +332,13 @@ def plan_comparison(
     path: Path,
     automatic: bool,
     started: float,
-) -> Selection | None:
+) -> Comparison | None:
     """Return the candidates: all of the automatic choice, or the user's own method beside the labels alone.
 
     None if nothing is to be compared: the user wants no baseline, or the method uses the labels alone.
     """
     if request.resume and (kept := Run(path).read_selection()) is not None:
-        return kept
+        return Comparison(kept)
     if automatic:
         settings = request.list_settings()
         candidates = list_candidates(data, request.labels, tuple(settings), request.align)
@@ -334,9 +355,14 @@ def plan_comparison(
         check_pool(one, data)
     measurable = [one for name, _, one in candidates if name != ESTIMATED_SHARES]  # which lacks its shares so far
     plan = plan_selection(measurable, data, runtime, request.minutes, started)
+    notes = []
+    if not plan.fits and chosen is None:
+        candidates = [candidate for candidate in candidates if not candidate[2].uses_unlabelled]
+        notes.append("the time is too short to learn from the unlabelled images, so only the labels are used.")
     if plan.steps is not None:
         candidates = [(n, text, set_steps(one, plan.steps)) for n, text, one in candidates]
-    return begin_selection(candidates, data, plan.share, chosen, plan.seconds)
+    selection = begin_selection(candidates, data, plan.share, chosen, plan.seconds)
+    return Comparison(selection, started, tuple(notes))
 
 
 def set_steps(recipe: Recipe, steps: int) -> Recipe:

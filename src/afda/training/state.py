@@ -44,6 +44,10 @@ class Training:
     shares: ClassShares | None = None
     """Class shares of labelled and unlabelled images, where a method or alignment uses them."""
     group: Group = ALONE
+    pool_weights: Tensor | None = None
+    """How often each unlabelled image is drawn, compared with others (`afda.training.outliers`); None for all alike."""
+    outlier_share: float | None = None
+    """The estimated share of unlabelled images that are unlike the labelled ones; None if it was not estimated."""
     step: int = 0
     seconds: float = 0.0
     sums: dict[str, Tensor] = field(default_factory=dict)
@@ -90,7 +94,13 @@ class Training:
             device=self.runtime.device,
             group=self.group,
             sampling=recipe.sampling,
+            weights=None if self.pool_weights is None else self.pool_weights.numpy(),
         )
+
+    def set_pool_weights(self, weights: Tensor, outlier_share: float) -> None:
+        """Draw the unlabelled images with these weights from now on."""
+        self.pool_weights, self.outlier_share = weights, outlier_share
+        self.__dict__.pop("batches", None)
 
     @cached_property
     def log_shares(self) -> Tensor:
@@ -125,6 +135,8 @@ class Training:
             "metric_sums": self.metric_sums,
             "latest": self.latest,
             "clip": self.normaliser.clip,
+            "pool_weights": self.pool_weights,
+            "outlier_share": self.outlier_share,
             "modules": {name: module.state_dict() for name, module in modules.items() if module is not None},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
         }
@@ -136,6 +148,7 @@ class Training:
             {name: total.to(self.runtime.device) for name, total in state[kind].items()}
             for kind in ("sums", "metric_sums")
         )
+        self.pool_weights, self.outlier_share = state["pool_weights"], state["outlier_share"]
         modules, optimizers = state["modules"], state["optimizers"]
         self.normaliser = Normaliser.from_state(modules["normaliser"], state["clip"]).to(self.runtime.device)
         self.nets.student.load_state_dict(modules["student"])
