@@ -194,7 +194,7 @@ def test_progress_is_printed_if_asked_for(blobs, capsys):
     assert [line.split(",")[0] for line in lines] == [f"step {n}" for n in (3, 6, 9, 12, 15, 18, 21, 24, 25)]
     assert "supervised" in lines[0]
     small(steps=2, verbose=True).fit(X, few)
-    assert capsys.readouterr().out.startswith("trial 1 of at most 15: supervised\n")
+    assert capsys.readouterr().out.startswith("trial 1 of at most 20: supervised\n")
     small().fit(X, few)
     assert capsys.readouterr() == ("", "")
 

@@ -22,6 +22,7 @@ from afda.machine import files as disk
 from afda.recipes import recipe
 from afda.runs import directory as runs
 from afda.runs import log, results
+from afda.training import budget
 from afda.training import loop as algorithm
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -114,6 +115,7 @@ def victim(arguments: list[str], kill_at: tuple[str, int] | None, checkpoint_sec
     moments = Moments(kill_at)
     os.environ["AFDA_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
     afda.experiments.tune.SUPERVISED_BATCH, afda.experiments.tune.RATES = (8, 16), (4e-3, 5e-3)  # a grid of four points
+    budget.measure_step_seconds = lambda training: 1e-3
     runs.open = log.open = disk.open = moments.opened
     moments.around(os, "replace", "moving", 1)
     moments.around(os, "unlink", "removing", 0)
@@ -147,6 +149,9 @@ def everything(folder):
         elif path.name == "result.json":
             result = json.loads(path.read_text())
             found[name] = {k: v for k, v in result.items() if k not in ("seconds", "images_per_second")}
+        elif path.name == "selection.json":
+            leave_out = {"seconds": True, "candidates": {"__all__": {"trials": {"__all__": {"seconds"}}}}}
+            found[name] = runs.Run(path.parent).read_selection().model_dump(exclude=leave_out)
         else:
             found[name] = path.read_bytes()
     return found

@@ -16,5 +16,5 @@ def few(tmp_path_factory, digits):
 def finished(tmp_path_factory, few):
     """A finished run, what the command printed, and its arguments."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    arguments = ["train", few, "--steps", 20, "--seed", 1, "--out", out, *FAST]
+    arguments = ["train", few, "--steps", 20, "--seed", 1, "--out", out, *FAST, "--baseline"]
     return out, run_command(*arguments, "--json"), arguments

@@ -63,7 +63,6 @@ X = np.zeros((20, 8, 8), np.uint8) + np.arange(20, dtype=np.uint8)[:, None, None
         ({"x": X, "y": Y[:5]}, "20 images but 5 labels"),
         ({"x": X, "y": 0 * Y}, "at least 2 classes"),
         ({"x": X}, "has no array 'y'"),
-        ({"x": X, "y": np.arange(20) % 3}, "Every training image has a label"),
         ({"x": X[:, :1, :1], "y": Y}, "The net small cannot take inputs of shape (1, 1, 1)"),
         ({"x": X[:0], "y": Y[:0]}, "is empty"),
         ({"x": np.full((20, 4), np.nan), "y": Y}, "not finite"),
@@ -72,6 +71,14 @@ X = np.zeros((20, 8, 8), np.uint8) + np.arange(20, dtype=np.uint8)[:, None, None
 def test_arrays_that_will_not_do(afda, tmp_path, arrays, words):
     np.savez(tmp_path / "mine.npz", **arrays)
     assert words in bad(afda, tmp_path, tmp_path / "mine.npz")
+
+
+def test_a_method_that_has_no_unlabelled_images(afda, tmp_path):
+    np.savez(tmp_path / "mine.npz", x=X, y=np.arange(20) % 3)
+    message = bad(afda, tmp_path, tmp_path / "mine.npz", "--method", "vat+entropy")
+    assert "Every training image has a label" in message
+    assert afda("train", tmp_path / "mine.npz", "--steps", 2, "--quiet", "--out", tmp_path / "alone")[0] == 0
+    assert not Run(tmp_path / "alone").read_recipe().uses_unlabelled
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 and then nothing"])

@@ -53,14 +53,18 @@ def test_check(place):
     assert found["images"]["labelled"] + found["images"]["validation"] == 500
     assert found["images"]["test"] == 500
     assert found["expected"]["seconds_per_1000_steps"] > 0
+    assert 0 < found["expected"]["comparison_minutes"] <= found["expected"]["minutes"]
     assert found["problem"] is None
     assert "digit 3" in afda(place, "check", "images").stdout
 
 
 def test_train_within_minutes(run):
-    result = json.loads((run / "result.json").read_text())
-    alone = json.loads((run / "supervised-only" / "result.json").read_text())
-    assert result["steps"] == alone["steps"] >= 50
+    result, selection = (json.loads((run / f"{name}.json").read_text()) for name in ("result", "selection"))
+    (chosen,) = (one for one in selection["candidates"] if one["name"] == selection["chosen"])
+    assert json.loads((run / "recipe.json").read_text()) == chosen["recipe"]
+    assert chosen["trials"]
+    assert not (run / "supervised-only").exists()
+    assert result["steps"] == chosen["recipe"]["steps"] >= 50
     assert result["test_error"] < 60
     assert result["labels"] == 400
     assert result["temperature"] != 1
@@ -68,23 +72,10 @@ def test_train_within_minutes(run):
 
 def test_it_says_whether_unlabelled_images_helped(place, run):
     again = afda(place, "train", "images", "--out", "run", "--resume")
-    assert "The supervised-only baseline, with the same 400 labels, has a test error of" in again.stdout
-    assert "unlabelled images" in again.stdout
+    assert f"{json.loads((run / 'selection.json').read_text())['chosen']} was taken: " in again.stdout
+    assert "cross-validated error" in again.stdout
+    assert any("unlabelled images" in line and " on the labels alone" in line for line in again.stdout.splitlines())
     afda(place, "train", "images", "--out", "run", code=2)
-
-
-def test_labels_alone_are_trained_on_only_if_there_is_something_to_compare_on(place, tmp_path, digits):
-    arrays = {"x": digits.train.x[:200, 0].numpy(), "y": np.where(np.arange(200) < 40, digits.train.y[:200], -1)}
-    np.savez(tmp_path / "few.npz", **arrays)
-
-    def trained(out, *more):
-        return as_json(place, "train", tmp_path / "few.npz", "--steps", "2", "--out", tmp_path / out, *more)
-
-    assert "baseline" not in trained("alone")
-    assert not (tmp_path / "alone" / "supervised-only").exists()
-    assert as_json(place, "check", tmp_path / "few.npz")["expected"]["seconds_per_1000_steps_supervised"] == 0
-    assert "baseline" in trained("held", "--labels", "20", "--validation")
-    assert "baseline" in trained("asked", "--baseline")
 
 
 def test_evaluate(place, run):

@@ -28,6 +28,9 @@ def test_train_prints_only_json(finished):
     baseline, verdict = printed.pop("baseline"), printed.pop("verdict")  # of the run on the labels alone
     assert baseline["test_error"] == json.loads((out / "supervised-only" / "result.json").read_text())["test_error"]
     assert "unlabelled images" in verdict
+    selection = printed.pop("selection")
+    assert selection == Run(out).read_selection().summarise()
+    assert (selection["chosen"], selection["reason"]) == ("vat+entropy-adversarial", "it was asked for")
     assert printed == json.loads((out / "result.json").read_text())
     assert "Traceback" not in done.stderr
 
@@ -93,7 +96,7 @@ def test_the_baseline_is_trained_in_the_precision_of_the_run(afda, few, tmp_path
     assert precisions("a") == ["bfloat16", "bfloat16"]
     monkeypatch.setattr("afda.machine.runtime.has_fast_bfloat16", lambda _: True)
     wide = ("train", few, "--labels", 20, "--set", "net.width=1", "--steps", 2, *options)
-    assert afda(*wide, tmp_path / "b")[0] == 0  # with VAT, which gains little from it
+    assert afda(*wide, tmp_path / "b", "--method", "vat+entropy")[0] == 0  # with VAT, which gains little from it
     assert precisions("b") == ["float32", "float32"]
     assert afda(*wide, tmp_path / "c", "--method", "mean-teacher")[0] == 0
     assert precisions("c") == ["bfloat16", "bfloat16"]
@@ -125,7 +128,7 @@ def test_the_baseline_is_timed_in_the_precision_of_the_run(few, monkeypatch):
     machine = select_runtime("cpu", "auto")
     budget.fit_steps(1, [made, make_baseline(made)], data, machine)
     check.estimate_time(made, data, machine)
-    assert timed == ["float32"] * 4
+    assert timed == ["float32"] * 3  # a check times the training only
 
 
 def test_a_resumed_run_does_not_explain_its_precision(afda, tmp_path, few):
@@ -143,7 +146,11 @@ def test_a_note_says_that_nothing_is_held_out(afda, digits, tmp_path):
     np.savez(tmp_path / "few.npz", x=digits.train.x[:100, 0].numpy(), y=y)
     code, _, stderr = afda("train", tmp_path / "few.npz", "--steps", 2, "--out", tmp_path / "run")
     assert code == 0
-    assert "Note: no images are held out, so the effect of the unlabelled images cannot be measured." in stderr
+    assert "Note: there are too few labels (4 per class) to hold out a test set or a validation set" in stderr
+    assert "the error is estimated by cross-validation" in stderr
+    result = Run(tmp_path / "run").read_result()
+    assert (result.test_error, result.labels) == (None, 40)
+    assert result.cross_validation.images == 40
 
 
 def test_overwrite(afda, finished, few, tmp_path):
@@ -207,7 +214,11 @@ def test_names_that_look_like_markup(afda, few, tmp_path):
 @pytest.mark.parametrize("name", ["svhn", "digits", "cifar10"])
 def test_own_data_with_a_known_name(afda, tmp_path, name):
     np.savez(tmp_path / f"{name}.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=[0, 1, -1, -1] * 10)
-    code, _, err = afda("train", tmp_path / f"{name}.npz", "--steps", 1, "--out", tmp_path / "run")
+    train = ("train", tmp_path / f"{name}.npz", "--steps", 1, "--out")
+    assert afda(*train, tmp_path / "run")[0] == 0
+    chosen = Run(tmp_path / "run").read_selection()
+    assert {one.recipe["net"]["name"] for one in chosen.candidates} == {"linear", "mlp"}
+    code, _, err = afda(*train, tmp_path / "named", "--method", "vat", "--no-baseline")
     assert code == 0
     assert "Note: using recipe own-vectors." in err
 

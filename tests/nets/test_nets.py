@@ -118,7 +118,10 @@ def test_every_net_starts_from_the_global_seed(name):
         return nn.utils.parameters_to_vector(find_plugin("nets", name)(**fields).build(shape, 3).parameters())
 
     assert torch.equal(weights(0), weights(0))
-    assert not torch.equal(weights(0), weights(1))
+    if name == "linear":  # a convex problem, which begins at zero
+        assert not weights(0).any()
+    else:
+        assert not torch.equal(weights(0), weights(1))
 
 
 def test_he_initialisation_of_conv_large():
@@ -301,7 +304,7 @@ def test_evaluation_with_folded_normalisation_gives_the_same(name, monkeypatch):
     assert used == [model]
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     norms = [sum(isinstance(m, BatchNorm) for m in of.modules()) for of in (model, fold_batchnorm(model))]
-    assert norms[1] < norms[0]
+    assert norms[1] < norms[0] or name == "linear"  # which has none
     assert norms[1] == 0 or name not in ("conv-large", "small")
     with torch.no_grad():
         plain = model.double().eval()(x)
@@ -312,7 +315,7 @@ def test_evaluation_with_folded_normalisation_gives_the_same(name, monkeypatch):
         torch.testing.assert_close(getattr(found, part).double(), expected, rtol=0, atol=1e-5 * expected.abs().max())
 
 
-@pytest.mark.parametrize("name", [name for name in list_names("nets") if name != "mlp"])
+@pytest.mark.parametrize("name", [name for name in list_names("nets") if name not in ("mlp", "linear")])
 def test_where_a_pass_in_bfloat16_begins_and_ends_it_is_in_full_precision(name):
     torch.manual_seed(0)
     student, x, seen = find_plugin("nets", name)(width=0.25).build(IMAGE, 10), torch.randn(4, *IMAGE), []

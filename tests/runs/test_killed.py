@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 import victims
+from afda.runs.directory import Run
 from victims import everything, light
 
 METHODS = ("supervised", "pi-model", "mean-teacher", "vat", "vat+entropy")
@@ -41,7 +42,7 @@ class Case:
 
     def start(self, name, kill_at=None, tally=None):
         out = self.folder / name
-        command = [*self.command, "--out", out, *(["--resume"] if (out / "recipe.json").exists() else [])]
+        command = [*self.command, "--out", out, *(["--resume"] if Run(out).begun else [])]
         return victims.start(command, kill_at, self.checkpoint_seconds, tally)
 
     def finish(self, name, tally=None):
@@ -69,19 +70,22 @@ def killed_and_resumed(case, name, kills):
 
 
 def test_killed_at_each_kind_of_moment(digits, few, tmp_path):
-    case = Case(digits, few, tmp_path / "case", 4)  # with snapshots, validation images and a baseline
+    case = Case(digits, few, tmp_path / "case", 4)  # with trials, snapshots, validation images and a baseline
     whole, did = case.whole()
-    assert {"supervised-only/result.json", "model.safetensors"} <= set(whole)
-    steps = did["before a step"]
+    assert {"supervised-only/result.json", "model.safetensors", "selection.json"} <= set(whole)
+    steps, trials = did["before a step"], 2 * 5 * 12
     moments = [
         ("after a step", 5),
+        ("torn selection.json", 4),
+        ("after moving selection.json", did["after moving selection.json"]),
+        ("after a step", trials + 5),
         ("torn checkpoint.pt", 7),
         ("torn log.jsonl", 3),
         ("before an evaluation", did["before an evaluation"] // 2),
         ("before moving result.json", 1),
         ("before removing checkpoint.pt", 1),
     ]
-    assert steps == 24
+    assert steps == trials + 24
     for i, moment in enumerate(moments):
         reached, left = killed_and_resumed(case, str(i), [moment])
         assert reached == [moment[0]]

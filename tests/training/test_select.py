@@ -122,7 +122,8 @@ def test_a_stopped_comparison_continues_where_it_was(blobs):
 
 def test_no_fold_begins_without_time_for_it(blobs):
     selection = begin_small(blobs)
-    run_trials(selection, blobs, CPU, seconds=1e-9)
+    selection.seconds = 1e-9
+    run_trials(selection, blobs, CPU)
     assert all(len(candidate.trials) == 1 for candidate in selection.candidates)
     assert selection.chosen is not None
 

@@ -104,7 +104,8 @@ class TrialProgress(AbstractContextManager["TrialProgress"]):
 
     def __init__(self, selection: Selection) -> None:
         folds, count = len(selection.folds), len(selection.candidates)
-        words = f"Comparing {count} candidates by cross-validation on the labels, in {folds} folds."
+        compared = f"{count} candidate{'s' if count > 1 else ''}"
+        words = f"Comparing {compared} by cross-validation on the labels, in {folds} folds."
         if folds:
             console.print_status(words)
         self.bar = Progress(*BAR, console=console.err, transient=True, disable=not console.err.is_terminal)

@@ -61,7 +61,8 @@ def list_candidates(
     kind = f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images"
     are_photos = len(data.train.shape) == 3 and not is_tiny(data)
     alone, with_pool = (PHOTO_LABELS_ALONE, PHOTO_WITH_POOL) if are_photos else (LABELS_ALONE, WITH_POOL)
-    has_pool = bool((data.train.y < 0).any()) or labels is not None
+    keeps_labels = any(setting.startswith("labels=") and setting != "labels=null" for setting in settings)
+    has_pool = bool((data.train.y < 0).any()) or labels is not None or keeps_labels
     names_net = any(setting.startswith(("net=", "net.")) for setting in settings)
     found = []
     for option in (*alone, *(with_pool if has_pool else ())):

@@ -170,14 +170,11 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
             raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
     try:
-        with explain_os_errors(path):
-            exists = any(inside.name != SELECTION for inside in list_contents(path))
-            if exists and not (resume or overwrite):
-                raise UserError(
-                    f"{path} already exists; add --resume to continue it, --overwrite to replace it, "
-                    "or choose another --out."
-                )
-            if exists and overwrite and not resume:
+        exists = (path / "recipe.json").exists()
+        if exists and not (resume or overwrite):
+            refuse_existing(path)
+        if overwrite and not resume:
+            with explain_os_errors(path):
                 remove_own_files(path)
         if not exists or (overwrite and not resume):
             run.write("recipe.json", recipe.to_json().encode())
@@ -191,10 +188,20 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
     return run
 
 
-def open_selection(path: Path, *, overwrite: bool = False) -> Run:
+def refuse_existing(path: Path) -> None:
+    """Refuse a run that is neither to be continued nor replaced."""
+    with explain_os_errors(path):
+        if Run(path).begun:
+            raise UserError(
+                f"{path} already exists; add --resume to continue it, --overwrite to replace it, "
+                "or choose another --out."
+            )
+
+
+def open_selection(path: Path, *, resume: bool = False, overwrite: bool = False) -> Run:
     """Create and lock the directory of a run whose recipe is still to be chosen, or open it to go on choosing.
 
-    A run that has a recipe is refused without `overwrite`; any other directory is refused always.
+    Without `resume` and `overwrite` an existing run is refused; any other directory is refused always.
     """
     run = Run(path)
     with explain_os_errors(path):
@@ -204,10 +211,16 @@ def open_selection(path: Path, *, overwrite: bool = False) -> Run:
         if list_contents(path) and not run.begun:
             raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
-    with explain_os_errors(path):
-        if overwrite:
-            remove_own_files(path)
-            (path / "recipe.json").unlink(missing_ok=True)
+    try:
+        if not (resume or overwrite):
+            refuse_existing(path)
+        if overwrite and not resume:
+            with explain_os_errors(path):
+                remove_own_files(path)
+                (path / "recipe.json").unlink(missing_ok=True)
+    except UserError:
+        run.unlock()
+        raise
     return run
 
 

@@ -73,6 +73,10 @@ class Selection(RunFile):
     """Whether one of them is chosen; otherwise the user has named one, which is only compared."""
     steps_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The length of the trainings that are compared, as a share of the final one."""
+    seconds: Annotated[float, Field(ge=0)] | None = None
+    """Time for the trials; None for as long as they take."""
+    note: str | None = None
+    """What the user should know about the candidates."""
     candidates: list[Candidate]
     shares: list[float] | None = None
     """Class shares of the unlabelled images: the mean prediction of the best candidate on the labels alone."""

@@ -129,9 +129,12 @@ def make_recipe(
     """Return the recipe of this name, or in this file, with these parts and settings."""
     settings = settings or []
     if name.endswith(".json") or os.sep in name:
-        parts = (("method", method), ("align", align))
-        changes = [f"{key}={json.dumps(value)}" for key, value in parts if value is not None]
-        made = Recipe.read(Path(name)).with_settings(changes + settings)
+        made = Recipe.read(Path(name))
+        named = "+".join(part.name() for part in made.method), "none" if made.align is None else made.align.name()
+        parts = zip(("method", "align"), (method, align), named, strict=True)
+        # Those that it has already keep their settings in the file.
+        changes = [f"{key}={json.dumps(value)}" for key, value, has in parts if value not in (None, has)]
+        made = made.with_settings(changes + settings)
     else:
         made = named_recipe(name, data, method, align or "adversarial", labels).with_settings(settings)
     if made.data != data.name:

@@ -110,8 +110,20 @@ def load_checkpoint(training: Training, run: Run, asked: dict[str, Any] | None =
 def write_description(training: Training, run: Run, asked: dict[str, Any] | None) -> None:
     """Write what the run is about: environment, split, and the files that cannot be used."""
     data = training.data
+    write_environment(run, data, training.runtime, training.group.count, asked)
+    held = {"test": data.test, "val": data.val}
+    rows = {f"{part}_rows_of_source": i.rows.tolist() for part, i in held.items() if i and i.rows is not None}
+    run.write_json("split.json", training.split.to_dict(data.train.rows) | rows)
+    if data.skipped:
+        run.write("skipped.csv", format_csv(("path", "reason"), data.skipped).encode(errors="replace"))
+
+
+def write_environment(
+    run: Run, data: DataSet, runtime: Runtime, processes: int = 1, asked: dict[str, Any] | None = None
+) -> None:
+    """Write the machine, the data and the options with which a run begins, so that it continues with the same."""
     environment: dict[str, Any] = {
-        **asdict(training.runtime.describe(training.group.count)),
+        **asdict(runtime.describe(processes)),
         "source": data.source,
         "shape": list(data.train.shape),
         "more_labels": list(data.more_labels),
@@ -122,11 +134,6 @@ def write_description(training: Training, run: Run, asked: dict[str, Any] | None
         "notes": [*data.warnings, *data.notes],
     }
     run.write_json("environment.json", environment | (asked or {}))
-    held = {"test": data.test, "val": data.val}
-    rows = {f"{part}_rows_of_source": i.rows.tolist() for part, i in held.items() if i and i.rows is not None}
-    run.write_json("split.json", training.split.to_dict(data.train.rows) | rows)
-    if data.skipped:
-        run.write("skipped.csv", format_csv(("path", "reason"), data.skipped).encode(errors="replace"))
 
 
 def read_checkpoint_interval() -> float:

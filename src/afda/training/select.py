@@ -51,11 +51,17 @@ OnTrial = Callable[[TrialDone], None]
 
 
 def begin_selection(
-    recipes: Sequence[tuple[str, str, Recipe]], data: DataSet, steps_share: float = 1.0, chosen: str | None = None
+    recipes: Sequence[tuple[str, str, Recipe]],
+    data: DataSet,
+    steps_share: float = 1.0,
+    chosen: str | None = None,
+    seconds: float | None = None,
+    note: str | None = None,
 ) -> Selection:
     """Return the selection among recipes, each with its name and summary, before any trial.
 
-    `chosen` is the one that the user has named; the others are then only compared with it.
+    `chosen` is the one that the user has named; the others are then only compared with it. `seconds` limits the time;
+    `note` is for the user.
     """
     labelled = recipes[0][2].split_of(data).labelled
     y = data.train.y.numpy()
@@ -64,6 +70,8 @@ def begin_selection(
         folds=[Fold(rows=fold.tolist(), y=y[fold].tolist()) for fold in folds],
         automatic=chosen is None,
         steps_share=steps_share,
+        seconds=seconds,
+        note=note,
         labelled_shares=(np.bincount(y[labelled], minlength=len(data.classes)) / len(labelled)).tolist(),
         candidates=[
             Candidate(
@@ -81,16 +89,18 @@ def run_trials(
     data: DataSet,
     runtime: Runtime,
     *,
-    seconds: float | None = None,
     on_trial: OnTrial | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run the trials that are not done yet, and choose unless the user has; the first fold is always completed.
 
-    `seconds` limits the time: no further fold begins that would not end within it. When `stop` is set,
-    KeyboardInterrupt is raised.
+    No further fold begins that would not end within the time of the selection, of which earlier trials took their part.
+    When `stop` is set, KeyboardInterrupt is raised.
     """
-    started = time.monotonic()
+    if selection.automatic and selection.chosen is not None:  # it was stopped after the choice
+        return
+    spent = sum(trial.seconds for candidate in selection.candidates for trial in candidate.trials)
+    started = time.monotonic() - spent
 
     def run_kind(uses_unlabelled: bool, seconds: float | None) -> None:
         for number in range(len(selection.folds)):
@@ -106,6 +116,7 @@ def run_trials(
                     most = len(selection.folds) * len(selection.candidates)
                     on_trial(TrialDone(done, most, candidate.name, selection))
 
+    seconds = selection.seconds
     run_kind(False, None if seconds is None else LABELS_ALONE_TIME * seconds)
     use_shares(selection, data)
     run_kind(True, seconds)
@@ -143,7 +154,7 @@ def list_racing(selection: Selection, number: int) -> list[Candidate]:
     Later trials do not count, so a selection that is continued drops the same ones.
     """
     racing = [candidate for candidate in selection.candidates if len(candidate.trials) >= number]
-    if number < 2:
+    if number < 2 or not racing:
         return racing
     so_far = {c.name: c.model_copy(update={"trials": c.trials[:number]}) for c in racing}
     errors = {name: sum(selection.collect_mistakes(candidate).values()) for name, candidate in so_far.items()}

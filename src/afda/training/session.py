@@ -18,7 +18,7 @@ from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
 from afda.recipes.candidates import ESTIMATED_SHARES, list_candidates
-from afda.runs.directory import BASELINE, SELECTION, Run, open_selection
+from afda.runs.directory import BASELINE, SELECTION, Run, open_selection, refuse_existing
 from afda.runs.log import LogLine
 from afda.runs.schemas import Environment, Result
 from afda.runs.selection import Selection
@@ -26,7 +26,7 @@ from afda.runs.verdict import describe_comparison
 from afda.training.baseline import make_baseline
 from afda.training.budget import fit_steps, plan_selection, refit_steps
 from afda.training.request import AUTO, TrainRequest
-from afda.training.run import train
+from afda.training.run import check_data, train, write_environment
 from afda.training.select import TrialDone, begin_selection, run_trials
 from afda.training.state import Training, check_pool
 
@@ -109,22 +109,6 @@ def run_training(
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Candidates to compare by cross-validation, and the time for it."""
-
-    selection: Selection
-    seconds: float | None
-    started: float = 0.0
-    """When the session began, as a reading of the monotonic clock."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def final(self) -> Recipe:
-        """The recipe that is trained in the end, or the first candidate if none is chosen yet."""
-        return Recipe.of(self.selection.find(self.selection.chosen or self.selection.candidates[0].name).recipe)
-
-
-@dataclass(frozen=True)
 class Session:
     """A request with everything that it leaves open decided, but the choice among candidates."""
 
@@ -138,10 +122,11 @@ class Session:
     recipe_name: str | None
     """The named recipe that was chosen; None for a run that is continued."""
     path: Path
-    comparison: Comparison | None
+    comparison: Selection | None
     """The candidates that are compared before the training, if any."""
-    has_baseline: bool
     was_finished: bool
+    started: float
+    """When the session began, as a reading of the monotonic clock."""
 
     @classmethod
     def open(cls, request: TrainRequest, callbacks: TrainCallbacks) -> "Session":
@@ -150,10 +135,10 @@ class Session:
         role = launch.detect_role(request.processes, request.minutes is not None)
         if role.rank > 0:
             callbacks = TrainCallbacks(on_ready=callbacks.on_ready)
-        begun = find_begun_run(request)
-        request = restore_options(request, begun, keep_threads=role.count == 1)
+        begun, before = find_begun_run(request), read_environment(find_kept_run(request))
+        request = restore_options(request, before, keep_threads=role.count == 1)
         runtime = select_runtime(request.device, request.precision, role.choose_threads(request.threads))
-        data = load_data(request, begun, callbacks)
+        data = load_data(request, before, callbacks)
         if begun is not None and (trained_on := begun.read_recipe().data) != data.name:
             raise UserError(
                 f"The run in {begun.path} is of {trained_on!r}, not of {data.name!r}; choose another --out."
@@ -170,6 +155,8 @@ class Session:
         path = request.out or Path("runs") / f"{data.name}-{title}-{recipe.labels or 'all'}-seed{recipe.seed}"
         if request.resume and not Run(path).begun:
             raise UserError(f"There is no run to resume in {path}; leave out --resume to begin one.")
+        if role.rank == 0 and not (request.resume or request.overwrite):
+            refuse_existing(path)
         if request.resume and request.out is None:  # with the options that it was started with
             return cls.open(replace(request, out=path), callbacks)
         comparison = None
@@ -178,7 +165,7 @@ class Session:
         elif automatic:
             raise UserError("--method auto compares methods in one process; name a --method, or leave out --processes.")
         if comparison is not None:
-            recipe = comparison.final
+            recipe = Recipe.of(comparison.find(comparison.chosen or comparison.candidates[0].name).recipe)
         elif request.minutes is not None:
             both = [recipe, make_baseline(recipe)] if request.baseline else [recipe]
             recipe = recipe.with_settings([f"steps={fit_steps(request.minutes, both, data, runtime, started)}"])
@@ -192,9 +179,20 @@ class Session:
             recipe_name=None if begun is not None or automatic else name,
             path=path,
             comparison=comparison,
-            has_baseline=bool(request.baseline) and recipe.uses_unlabelled,
             was_finished=begun is not None and begun.finished,
+            started=started,
         )
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether a baseline is trained after the run."""
+        return bool(self.request.baseline) and self.recipe.uses_unlabelled
+
+    @property
+    def asked(self) -> dict[str, bool | None]:
+        """The options that a run is continued with."""
+        request = self.request
+        return {"no_test": request.no_test, "snapshots": request.snapshots, "baseline": request.baseline}
 
     def train(self, stop: threading.Event) -> "Session":
         """Compare candidates, then train the run and its baseline, as one of several processes or alone.
@@ -213,20 +211,23 @@ class Session:
                 session.train_one(make_baseline(session.recipe), self.path / BASELINE, runtime, group, stop)
         return session
 
-    def compare(self, comparison: Comparison, stop: threading.Event) -> Recipe:
+    def compare(self, selection: Selection, stop: threading.Event) -> Recipe:
         """Run the trials, keeping them in the run's directory as they end, and return the recipe that is taken."""
-        request, selection = self.request, comparison.selection
-        run = open_selection(self.path, overwrite=request.overwrite and not request.resume)
+        request = self.request
+        run = open_selection(self.path, resume=request.resume, overwrite=request.overwrite)
 
         def keep(trial: TrialDone) -> None:
             run.write_json(SELECTION, trial.selection)
             self.callbacks.on_trial(trial)
 
         try:
-            notes = (*list_notes(self.recipe, self.data, self.runtime, None), *comparison.notes)
-            self.callbacks.on_compare(selection, notes)
+            if read_environment(run).data is not None:
+                check_data(run, self.data)
+            notes = list_notes(self.recipe, self.data, self.runtime, None)
+            self.callbacks.on_compare(selection, (*notes, *([selection.note] if selection.note else ())))
             run.write_json(SELECTION, selection)
-            run_trials(selection, self.data, self.runtime, seconds=comparison.seconds, on_trial=keep, stop=stop)
+            write_environment(run, self.data, self.runtime, asked=self.asked)
+            run_trials(selection, self.data, self.runtime, on_trial=keep, stop=stop)
             run.write_json(SELECTION, selection)
         except KeyboardInterrupt:
             done = sum(len(candidate.trials) for candidate in selection.candidates)
@@ -237,7 +238,7 @@ class Session:
         chosen = selection.read_chosen()
         if request.minutes is None:
             return chosen
-        return refit_steps(chosen, request.minutes, self.data, self.runtime, comparison.started)
+        return refit_steps(chosen, request.minutes, self.data, self.runtime, self.started)
 
     def train_one(self, recipe: Recipe, path: Path, runtime: Runtime, group: Group, stop: threading.Event) -> None:
         """Train one recipe; raise TrainingStopped with the command that continues it."""
@@ -256,13 +257,9 @@ class Session:
                 on=runtime,
                 group=group,
                 resume=request.resume,
-                overwrite=request.overwrite,
+                overwrite=request.overwrite and self.comparison is None,  # which has replaced what was there
                 snapshots=request.snapshots,
-                asked={
-                    "no_test": request.no_test,
-                    "snapshots": request.snapshots,
-                    "baseline": self.has_baseline,
-                },
+                asked=self.asked,
                 stop=stop,
                 on_start=start,
                 on_log=self.callbacks.on_log,
@@ -321,14 +318,13 @@ def plan_comparison(
     path: Path,
     automatic: bool,
     started: float,
-) -> Comparison | None:
+) -> Selection | None:
     """Return the candidates: all of the automatic choice, or the user's own method beside the labels alone.
 
     None if nothing is to be compared: the user wants no baseline, or the method uses the labels alone.
     """
-    kept = Run(path).read_selection() if request.resume else None
-    if kept is not None:
-        return Comparison(kept, None)
+    if request.resume and (kept := Run(path).read_selection()) is not None:
+        return kept
     if automatic:
         settings = request.list_settings()
         candidates = list_candidates(data, request.labels, tuple(settings), request.align)
@@ -345,14 +341,13 @@ def plan_comparison(
         check_pool(one, data)
     measurable = [one for name, _, one in candidates if name != ESTIMATED_SHARES]  # which lacks its shares so far
     plan = plan_selection(measurable, data, runtime, request.minutes, started)
-    notes = []
+    note = None
     if not plan.fits and chosen is None:
         candidates = [candidate for candidate in candidates if not candidate[2].uses_unlabelled]
-        notes.append("the time is too short to learn from the unlabelled images, so only the labels are used.")
+        note = "the time is too short to learn from the unlabelled images, so only the labels are used."
     if plan.steps is not None:
         candidates = [(n, text, set_steps(one, plan.steps)) for n, text, one in candidates]
-    selection = begin_selection(candidates, data, plan.share, chosen)
-    return Comparison(selection, plan.seconds, started, tuple(notes))
+    return begin_selection(candidates, data, plan.share, chosen, plan.seconds, note)
 
 
 def set_steps(recipe: Recipe, steps: int) -> Recipe:
@@ -367,6 +362,11 @@ def find_begun_run(request: TrainRequest) -> Run | None:
     return None
 
 
+def find_kept_run(request: TrainRequest) -> Run | None:
+    """Return the run that is to be continued, if its directory is given, whether or not its recipe is known."""
+    return Run(request.out) if request.resume and request.out is not None and Run(request.out).begun else None
+
+
 def read_environment(run: Run | None) -> Environment:
     """Return the environment in which a run began, or an empty one."""
     if run is None or not (run.path / "environment.json").exists():
@@ -374,9 +374,8 @@ def read_environment(run: Run | None) -> Environment:
     return run.read_environment()
 
 
-def restore_options(request: TrainRequest, begun: Run | None, keep_threads: bool) -> TrainRequest:
+def restore_options(request: TrainRequest, before: Environment, keep_threads: bool) -> TrainRequest:
     """Return the request with the options with which the run began, where the user gives none."""
-    before = read_environment(begun)
     threads = request.threads
     if threads is None and keep_threads and before.processes == 1:  # their number decides the last bits
         threads = before.threads or None
@@ -389,9 +388,8 @@ def restore_options(request: TrainRequest, begun: Run | None, keep_threads: bool
     )
 
 
-def load_data(request: TrainRequest, begun: Run | None, callbacks: TrainCallbacks) -> DataSet:
+def load_data(request: TrainRequest, before: Environment, callbacks: TrainCallbacks) -> DataSet:
     """Load the data; for a run that has begun, with the image shape, labels and groups that it began with."""
-    before = read_environment(begun)
     data = load(
         request.data,
         shape=before.input_shape,
