@@ -17,7 +17,7 @@ from afda.machine.group import Group
 from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
-from afda.recipes.candidates import ESTIMATED_SHARES, list_candidates
+from afda.recipes.candidates import list_candidates
 from afda.runs.directory import BASELINE, SELECTION, Run, open_selection, refuse_existing
 from afda.runs.log import LogLine
 from afda.runs.schemas import Environment, Result
@@ -306,6 +306,8 @@ class Session:
 def is_automatic(request: TrainRequest, data: DataSet) -> bool:
     """Return whether the method is chosen by cross-validation: if asked for, and by default with a user's own data."""
     if request.method == AUTO:
+        if request.recipe is not None:
+            raise UserError("--method auto has recipes of its own; leave out --recipe, or name a --method.")
         return True
     return request.method is None and request.recipe is None and data.is_own
 
@@ -327,7 +329,8 @@ def plan_comparison(
         return kept
     if automatic:
         settings = request.list_settings()
-        candidates = list_candidates(data, request.labels, tuple(settings), request.align)
+        kind = choose_default_recipe(data, runtime.device.type) if data.is_own else None
+        candidates = list_candidates(data, request.labels, tuple(settings), request.align, kind)
         chosen = None
     elif request.baseline is False or not recipe.uses_unlabelled or not data.is_own:
         return None
@@ -339,7 +342,7 @@ def plan_comparison(
         chosen = recipe.title
     for _, _, one in candidates:
         check_pool(one, data)
-    measurable = [one for name, _, one in candidates if name != ESTIMATED_SHARES]  # which lacks its shares so far
+    measurable = [one for _, _, one in candidates if one.shares_by != "given"]  # those that lack no shares
     plan = plan_selection(measurable, data, runtime, request.minutes, started)
     note = None
     if not plan.fits and chosen is None:
