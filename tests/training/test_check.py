@@ -63,7 +63,7 @@ def test_findings_in_arrays(tmp_path):
     expected = result.data.expected
     assert expected.seconds_per_1000_steps > 0
     assert expected.minutes >= expected.comparison_minutes > 0
-    keys = "name shape images classes notes skipped files duplicates warnings expected problem"
+    keys = "name shape images classes unlabelled_shares notes skipped files duplicates warnings expected problem"
     assert list(result.to_json()) == keys.split()
 
 

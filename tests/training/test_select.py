@@ -64,6 +64,25 @@ def test_groups_stay_together():
         assert len({fold_of[row] for row in range(4 * group, 4 * group + 4)}) == 1
 
 
+def test_groups_of_several_classes_leave_every_class_a_label():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        groups, y = rng.integers(0, 6, 40), rng.integers(0, 4, 40)
+        folds = make_folds(np.arange(40), y, seed, groups)
+        for fold in folds:
+            others = np.setdiff1d(np.arange(40), fold)
+            assert set(y[others]) == set(y)
+            assert not set(groups[fold]) & set(groups[others])
+
+
+def test_of_many_labels_folds_have_all_classes():
+    y = np.repeat(np.arange(10), 500)
+    folds = make_folds(np.arange(5000), y, seed=0)
+    assert sum(map(len, folds)) == 2000
+    for fold in folds:
+        assert np.bincount(y[fold], minlength=10).tolist() == [40] * 10
+
+
 def test_a_trial_does_not_see_the_labels_of_its_fold(blobs, monkeypatch):
     selection = begin_small(blobs)
     seen = []
@@ -155,6 +174,15 @@ def test_candidates_with_a_net_and_settings_of_the_users(blobs):
     assert recipes["afda"].align.weight == 0.5
     assert recipes["vat"].align is None
     assert {recipe.net.hidden for recipe in recipes.values()} == {8}
+
+
+def test_without_alignment_no_candidate_is_called_aligned(blobs):
+    assert [name for name, _, _ in list_candidates(blobs, align="none")] == [
+        *("linear", "supervised", "vat+entropy-estimated-shares", "vat+entropy", "vat")
+    ]
+    photos = replace(blobs, train=Images(torch.zeros(90, 3, 20, 20, dtype=torch.uint8), blobs.train.y))
+    assert [name for name, _, _ in list_candidates(photos, align="none")] == ["linear", "supervised", "fixmatch"]
+    assert [name for name, _, _ in list_candidates(photos)][2:] == ["fixmatch-aligned", "fixmatch"]
 
 
 def test_without_unlabelled_images_only_the_labels_count(blobs):

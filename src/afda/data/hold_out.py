@@ -94,5 +94,5 @@ def describe_lacking(lacking: list[str], why: str) -> str:
     """Return a note about sets that are neither given nor held out, and the reason."""
     note = f"{why} to hold out a {' or a '.join(lacking)}"
     if "test set" in lacking:
-        return f"{note}, so all of the labels are used for training, and the error is estimated by cross-validation."
+        return f"{note}, so all of the labels are used for training."
     return f"{note}, so all labels that are left are used for training."

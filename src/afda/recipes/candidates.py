@@ -1,6 +1,6 @@
 """The candidates of the automatic choice for a user's own data, from simple to strong."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afda.data.images import DataSet
 from afda.recipe import Recipe, list_paths
@@ -23,7 +23,16 @@ class Option:
     linear: bool = False
     """Whether it is a linear classifier, whatever net the others have."""
 
+    def without_alignment(self) -> "Option":
+        """Return the option without alignment, under a name that says so."""
+        name, summary = self.name.replace("afda", "vat+entropy"), self.summary.replace("AFDA", "VAT with entropy")
+        return replace(
+            self, align="none", name=name.removesuffix("-aligned"), summary=summary.removesuffix(" with alignment")
+        )
 
+
+OF_THE_SPLIT = ("seed=", "labels=", "balanced=", "validation=")
+"""Settings of which images are labelled, which are the same for all candidates."""
 LABELS_ALONE = (
     Option("linear", "linear classifier on the labels alone", "supervised", "none", linear=True),
     Option("supervised", "network on the labels alone", "supervised", "none"),
@@ -51,31 +60,37 @@ PHOTO_WITH_POOL = (
 
 
 def list_candidates(
-    data: DataSet, labels: int | None = None, settings: tuple[str, ...] = (), align: str | None = None
+    data: DataSet,
+    labels: int | None = None,
+    settings: tuple[str, ...] = (),
+    align: str | None = None,
+    kind: str | None = None,
 ) -> list[tuple[str, str, Recipe]]:
     """Return name, summary and recipe of each candidate, those on the labels alone first, preferred ones first.
 
     `settings` change every recipe that has these fields; a net among them excludes the linear classifier. `align`
-    replaces the alignment of those that have one.
+    replaces the alignment of those that have one. `kind` is the recipe for such data, by default that for a CPU.
     """
-    kind = f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images"
+    kind = kind or (f"{OWN}-vectors" if len(data.train.shape) == 1 else f"{OWN}-images")
     are_photos = len(data.train.shape) == 3 and not is_tiny(data)
     alone, with_pool = (PHOTO_LABELS_ALONE, PHOTO_WITH_POOL) if are_photos else (LABELS_ALONE, WITH_POOL)
-    keeps_labels = any(setting.startswith("labels=") and setting != "labels=null" for setting in settings)
-    has_pool = bool((data.train.y < 0).any()) or labels is not None or keeps_labels
     names_net = any(setting.startswith(("net=", "net.")) for setting in settings)
-    found = []
-    for option in (*alone, *(with_pool if has_pool else ())):
+    found: list[tuple[str, str, Recipe]] = []
+    for listed in (*alone, *with_pool):
+        option = listed.without_alignment() if align == "none" and listed.align != "none" else listed
         if option.linear and names_net:
             continue
-        name = f"{OWN}-linear" if option.linear else kind
         aligned = align if align is not None and option.align != "none" else option.align
-        made = recipe(name, data, option.method, aligned, labels)
-        wanted = [*option.settings, *(() if option.linear else settings)]
+        made = recipe(f"{OWN}-linear" if option.linear else kind, data, option.method, aligned, labels)
+        wanted = [*option.settings, *settings]
         if option.linear:  # its length and rates are those of a linear classifier
-            wanted += [setting for setting in settings if setting.startswith(("seed=", "labels=", "validation="))]
+            wanted = [setting for setting in settings if setting.startswith(OF_THE_SPLIT)]
         known = list_paths(made.model_dump())
-        found.append((option.name, option.summary, made.with_settings([s for s in wanted if applies(s, known)])))
+        made = made.with_settings([setting for setting in wanted if applies(setting, known)])
+        if made.uses_unlabelled and not len(made.split_of(data).unlabelled):
+            continue
+        if made not in [other for _, _, other in found]:
+            found.append((option.name, option.summary, made))
     return found
 
 

@@ -75,6 +75,8 @@ class Selection(RunFile):
     """The length of the trainings that are compared, as a share of the final one."""
     seconds: Annotated[float, Field(ge=0)] | None = None
     """Time for the trials; None for as long as they take."""
+    note: str | None = None
+    """What the user should know about the candidates."""
     candidates: list[Candidate]
     shares: list[float] | None = None
     """Class shares of the unlabelled images: the mean prediction of the best candidate on the labels alone."""
@@ -170,15 +172,20 @@ class Selection(RunFile):
         if simple is None or strong is None:
             only = strong or simple
             assert only is not None
-            return only, "it is the only kind of candidate"
+            return only, "its error is the lowest" if only.trials else "there is nothing to compare it with"
         if not any(candidate.trials for candidate in self.candidates):
             return strong, "every class has one label only, so the candidates cannot be compared"
         excess, noise = self.compare(simple, strong)
-        points = f"{abs(100 * excess):.1f} points (standard error {100 * noise:.1f})"
+        weighted = "" if self.shares is None else ", weighted by the estimated class shares"
+        points = f"{abs(100 * excess):.1f} points"
+        if math.isfinite(noise):
+            points += f" (standard error {100 * noise:.1f}{weighted})"
         if excess > 0:
             return strong, f"its error is below that of {simple.name} by {points}"
         if self.has_few_images and excess >= -noise:
-            return strong, f"the labels are too few to tell it from {simple.name} (difference {points})"
+            return strong, f"the labels are too few to tell it from {simple.name} (difference of {points})"
+        if excess == 0:
+            return simple, f"its error is the same as that of {strong.name}, which needs the unlabelled images"
         return simple, f"the unlabelled images do not help: the error of {strong.name} is higher by {points}"
 
     def _choose_among(self, uses_unlabelled: bool) -> Candidate | None:

@@ -20,10 +20,11 @@ from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
 from afda.recipes.candidates import list_candidates
 from afda.registry import Value
+from afda.training.baseline import make_baseline
 from afda.training.budget import LONGEST_TRIAL, measure_step_seconds, start_trial
 from afda.training.folds import FOLDS
 from afda.training.pool_shares import estimate_pool_shares
-from afda.training.request import make_recipe
+from afda.training.request import AUTO, make_recipe
 
 FEW_LABELS = 5
 """A class with fewer labels is reported."""
@@ -176,8 +177,10 @@ def check_data(
             raise
         return CheckResult(data=None, files=files, problem=str(error))
     runtime = select_runtime(device, precision, threads)
-    recipe = make_recipe(choose_default_recipe(loaded, runtime.device.type), loaded, method, align, labels)
-    problem = find_problem(recipe, loaded)
+    default = choose_default_recipe(loaded, runtime.device.type)
+    automatic = method == AUTO or (method is None and loaded.is_own)
+    recipe = make_recipe(default, loaded, None if automatic else method, align, labels)
+    problem = find_problem(recipe, loaded, automatic)
     copies = find_copies(loaded)
     known = int((loaded.train.y >= 0).sum())
     shares = None
@@ -202,7 +205,7 @@ def check_data(
         skipped=tuple(FileProblem(path=path, reason=reason) for path, reason in loaded.skipped),
         duplicates=group_duplicates(copies),
         warnings=tuple(list_warnings(loaded, copies, files.empty_classes if files is not None else ())),
-        expected=None if problem else estimate_time(recipe, loaded, runtime),
+        expected=None if problem else estimate_time(recipe, loaded, runtime, automatic),
     )
     return CheckResult(data=found, files=files, problem=problem)
 
@@ -320,13 +323,17 @@ def join_names(names: list[str] | tuple[str, ...]) -> str:
     return ", ".join(map(repr, names[:MOST_NAMED])) + more
 
 
-def estimate_time(recipe: Recipe, data: DataSet, runtime: Runtime) -> TimeEstimate:
+def estimate_time(recipe: Recipe, data: DataSet, runtime: Runtime, automatic: bool = False) -> TimeEstimate:
     """Measure how long training takes on this machine, with the comparison of candidates before it."""
+    candidates = [make_baseline(recipe), recipe]
+    if automatic:
+        candidates = [one for _, _, one in list_candidates(data, recipe.labels)]
+        measurable = [one for one in candidates if one.shares_by != "given"]  # those that lack no shares
+        recipe = max(measurable, key=lambda one: (one.images_per_step, len(one.objectives)))
     per_step = measure_step_seconds(start_trial(recipe, data, runtime))
     final = recipe.steps * per_step
     trials = 0.0
-    if data.is_own and recipe.uses_unlabelled:
-        candidates = [one for _, _, one in list_candidates(data, recipe.labels)]
+    if automatic or (data.is_own and recipe.uses_unlabelled):
         images = sum(one.images_per_step for one in candidates) / recipe.images_per_step
         is_vectors = len(data.train.shape) == 1  # all trials are completed; with images they have a limit
         trials = FOLDS * LONGEST_TRIAL["vectors"] * images * final if is_vectors else max(60.0, final)
@@ -339,12 +346,12 @@ def estimate_time(recipe: Recipe, data: DataSet, runtime: Runtime) -> TimeEstima
     )
 
 
-def find_problem(recipe: Recipe, data: DataSet) -> str | None:
-    """Return why one cannot train on these data, if so."""
+def find_problem(recipe: Recipe, data: DataSet, automatic: bool = False) -> str | None:
+    """Return why one cannot train on these data, if so; the automatic choice needs no unlabelled images."""
     try:
         split = recipe.split_of(data)
     except UserError as error:
         return str(error)
-    if len(split.unlabelled) or not recipe.uses_unlabelled:
+    if automatic or len(split.unlabelled) or not recipe.uses_unlabelled:
         return None
     return "There are no unlabelled images to learn from; add some, or train with --method supervised --align none."

@@ -73,11 +73,14 @@ def estimate_weights(folds: list[FoldOutputs], labels: Tensor) -> PoolWeights:
     shares = labels / labels.sum()
     counts = weigh_classes(estimate_shares(predictions, shares), shares)[torch.cat([fold.y for fold in folds])]
     p = compute_p_values(distances, held_out, counts)
-    noise = math.sqrt(TAIL * (1 - TAIL) * float(counts.square().sum())) / float(counts.sum())
+    # Held-out and unlabelled images are both samples.
+    variance = float(counts.square().sum() / counts.sum() ** 2) + 1 / distances.shape[1]
+    noise = math.sqrt(TAIL * (1 - TAIL) * variance)
     far = float((p <= TAIL).double().mean())
     if far - TAIL <= NOISE * noise:
         return ones
-    inside = min(1.0, (1 - far) / (1 - TAIL))  # as if all outliers were far away (Storey, 2002)
+    # As if all outliers were far away (Storey, 2002); some image must be left to draw.
+    inside = max(min(1.0, (1 - far) / (1 - TAIL)), 1 / distances.shape[1])
     density = fit_decreasing_density(p.flatten().numpy())
     bins = (p * BINS).ceil().long().clamp(1, BINS) - 1
     belonging = torch.from_numpy(np.minimum(1.0, inside / density))[bins].mean(dim=0)

@@ -39,7 +39,7 @@ def estimate_pool_shares(data: DataSet, asked: Recipe, runtime: Runtime) -> Quic
     split, classes = asked.split_of(data), len(data.classes)
     if not len(split.unlabelled) or len(split.labelled) < FEWEST_PER_CLASS * classes:
         return None
-    made = recipe(f"{OWN}-linear", data, "supervised", "none").with_settings([f"seed={asked.seed}"])
+    made = recipe(f"{OWN}-linear", data, "supervised", "none", asked.labels).with_settings([f"seed={asked.seed}"])
     pool = sample_rows(split.unlabelled, SAMPLE, asked.seed)
     folds = list(train_folds(made, data, split, pool, runtime, made.steps))
     if not folds:

@@ -22,6 +22,7 @@ from afda.runs import results
 from afda.runs.directory import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, format_csv, open_run
 from afda.runs.log import LogLine
 from afda.runs.model import save_model, serialise_model
+from afda.runs.selection import Selection
 from afda.runs.pool import list_unlike
 from afda.training.alarms import find_alarm
 from afda.training.evaluations import LOG_LINES, EvaluationPlan, plan_evaluations
@@ -246,7 +247,7 @@ def write_result(training: Training, run: Run, snapshots: bool) -> None:
         training.runtime,
         seconds=training.seconds,
         snapshots=run if snapshots else None,
-        selection=run.read_selection(),
+        selection=find_own_selection(run, training.recipe),
         outlier_share=training.outlier_share,
         pool_weights=training.pool_weights,
     )
@@ -258,6 +259,15 @@ def write_result(training: Training, run: Run, snapshots: bool) -> None:
             run.write("unlike.csv", format_csv(columns, rows).encode(errors="replace"))
     run.write_json("result.json", final.result)
     run.discard(*WORKING_FILES)
+
+
+def find_own_selection(run: Run, recipe: Recipe) -> Selection | None:
+    """Return the automatic choice in the run's directory if it is the one that this recipe came from."""
+    selection = run.read_selection()
+    if selection is None or selection.chosen is None:
+        return None
+    chosen = selection.read_chosen()
+    return selection if chosen.model_copy(update={"steps": recipe.steps}) == recipe else None
 
 
 def assist(training: Training, stop: threading.Event | None = None) -> None:

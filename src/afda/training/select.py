@@ -20,9 +20,10 @@ from afda.recipe import Recipe
 from afda.runs.model import compute_outputs
 from afda.runs.results import sample_rows
 from afda.runs.selection import Candidate, Fold, Selection, Trial
+from afda.training.baseline import make_baseline
 from afda.training.folds import make_folds
 from afda.training.loop import run_updates
-from afda.training.outliers import weigh_pool
+from afda.training.outliers import PoolWeights, weigh_pool
 from afda.training.state import begin
 
 CLEARLY_WORSE = 2.0
@@ -56,10 +57,12 @@ def begin_selection(
     steps_share: float = 1.0,
     chosen: str | None = None,
     seconds: float | None = None,
+    note: str | None = None,
 ) -> Selection:
     """Return the selection among recipes, each with its name and summary, before any trial.
 
-    `chosen` is the one that the user has named; the others are then only compared with it. `seconds` limits the time.
+    `chosen` is the one that the user has named; the others are then only compared with it. `seconds` limits the time;
+    `note` is for the user.
     """
     labelled = recipes[0][2].split_of(data).labelled
     y = data.train.y.numpy()
@@ -69,6 +72,7 @@ def begin_selection(
         automatic=chosen is None,
         steps_share=steps_share,
         seconds=seconds,
+        note=note,
         labelled_shares=(np.bincount(y[labelled], minlength=len(data.classes)) / len(labelled)).tolist(),
         candidates=[
             Candidate(
@@ -106,16 +110,18 @@ def run_trials(
             expected = sum(candidate.trials[-1].seconds for candidate in left if candidate.trials)
             if seconds is not None and number and time.monotonic() - started + expected > seconds:
                 break
+            weights: dict[str, PoolWeights] = {}  # candidates with the same net share them
             for candidate in left:
-                candidate.trials.append(run_trial(selection, candidate, number, data, runtime, stop))
+                candidate.trials.append(run_trial(selection, candidate, number, data, runtime, stop, weights))
                 if on_trial is not None:
                     done = sum(len(other.trials) for other in selection.candidates)
                     most = len(selection.folds) * len(selection.candidates)
                     on_trial(TrialDone(done, most, candidate.name, selection))
 
     seconds = selection.seconds
-    run_kind(False, None if seconds is None else LABELS_ALONE_TIME * seconds)
-    use_shares(selection, data)
+    if not any(candidate.trials for candidate in selection.candidates if candidate.uses_unlabelled):
+        run_kind(False, None if seconds is None else LABELS_ALONE_TIME * seconds)
+        use_shares(selection, data)
     run_kind(True, seconds)
     if selection.chosen is None:
         chosen, reason = selection.choose()
@@ -154,7 +160,11 @@ def list_racing(selection: Selection, number: int) -> list[Candidate]:
     if number < 2 or not racing:
         return racing
     so_far = {c.name: c.model_copy(update={"trials": c.trials[:number]}) for c in racing}
-    errors = {name: sum(selection.collect_mistakes(candidate).values()) for name, candidate in so_far.items()}
+    weight_of = selection.weigh_images()
+    errors = {
+        name: sum(weight_of[row] * wrong for row, wrong in selection.collect_mistakes(candidate).items())
+        for name, candidate in so_far.items()
+    }
     best = so_far[min(errors, key=lambda name: errors[name])]
 
     def is_in(candidate: Candidate) -> bool:
@@ -171,8 +181,12 @@ def run_trial(
     data: DataSet,
     runtime: Runtime,
     stop: threading.Event | None = None,
+    weights: dict[str, PoolWeights] | None = None,
 ) -> Trial:
-    """Train a candidate without the labels of a fold, and predict the images of the fold."""
+    """Train a candidate without the labels of a fold, and predict the images of the fold.
+
+    `weights` keeps those of the unlabelled images, which are found by training on the labels alone.
+    """
     started = time.monotonic()
     recipe, fold = Recipe.of(candidate.recipe), selection.folds[number]
     steps = max(min(FEWEST_STEPS, recipe.steps), round(selection.steps_share * recipe.steps))
@@ -185,7 +199,12 @@ def run_trial(
         hidden = replace(hidden, train=without(hidden.train, split.validation))
     trial_recipe = recipe.with_settings([f"steps={steps}", "labels=null", "validation=false"])
     training = begin(trial_recipe, hidden, runtime)
+    key, known = make_baseline(trial_recipe).to_json(), {} if weights is None else weights
+    if key in known:
+        training.set_pool_weights(known[key].weights, known[key].share)
     weigh_pool(training)
+    if training.pool_weights is not None and training.outlier_share is not None:
+        known[key] = PoolWeights(training.pool_weights, training.outlier_share)
     for _ in run_updates(training):
         if stop is not None and stop.is_set():
             raise KeyboardInterrupt

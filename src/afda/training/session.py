@@ -17,7 +17,7 @@ from afda.machine.group import Group
 from afda.machine.runtime import Runtime, select_runtime
 from afda.recipe import Recipe
 from afda.recipes import choose_default_recipe
-from afda.recipes.candidates import ESTIMATED_SHARES, list_candidates
+from afda.recipes.candidates import list_candidates
 from afda.runs.directory import BASELINE, SELECTION, Run, open_selection, refuse_existing
 from afda.runs.log import LogLine
 from afda.runs.schemas import Environment, Result
@@ -109,21 +109,6 @@ def run_training(
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Candidates to compare by cross-validation."""
-
-    selection: Selection
-    started: float = 0.0
-    """When the session began, as a reading of the monotonic clock."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def final(self) -> Recipe:
-        """The recipe that is trained in the end, or the first candidate if none is chosen yet."""
-        return Recipe.of(self.selection.find(self.selection.chosen or self.selection.candidates[0].name).recipe)
-
-
-@dataclass(frozen=True)
 class Session:
     """A request with everything that it leaves open decided, but the choice among candidates."""
 
@@ -137,9 +122,11 @@ class Session:
     recipe_name: str | None
     """The named recipe that was chosen; None for a run that is continued."""
     path: Path
-    comparison: Comparison | None
+    comparison: Selection | None
     """The candidates that are compared before the training, if any."""
     was_finished: bool
+    started: float
+    """When the session began, as a reading of the monotonic clock."""
 
     @classmethod
     def open(cls, request: TrainRequest, callbacks: TrainCallbacks) -> "Session":
@@ -180,7 +167,7 @@ class Session:
         elif automatic:
             raise UserError("--method auto compares methods in one process; name a --method, or leave out --processes.")
         if comparison is not None:
-            recipe = comparison.final
+            recipe = Recipe.of(comparison.find(comparison.chosen or comparison.candidates[0].name).recipe)
         elif request.minutes is not None:
             both = [recipe, make_baseline(recipe)] if request.baseline else [recipe]
             recipe = recipe.with_settings([f"steps={fit_steps(request.minutes, both, data, runtime, started)}"])
@@ -195,6 +182,7 @@ class Session:
             path=path,
             comparison=comparison,
             was_finished=begun is not None and begun.finished,
+            started=started,
         )
 
     @property
@@ -225,9 +213,9 @@ class Session:
                 session.train_one(make_baseline(session.recipe), self.path / BASELINE, runtime, group, stop)
         return session
 
-    def compare(self, comparison: Comparison, stop: threading.Event) -> Recipe:
+    def compare(self, selection: Selection, stop: threading.Event) -> Recipe:
         """Run the trials, keeping them in the run's directory as they end, and return the recipe that is taken."""
-        request, selection = self.request, comparison.selection
+        request = self.request
         run = open_selection(self.path, resume=request.resume, overwrite=request.overwrite)
 
         def keep(trial: TrialDone) -> None:
@@ -237,8 +225,8 @@ class Session:
         try:
             if read_environment(run).data is not None:
                 check_data(run, self.data)
-            notes = (*list_notes(self.recipe, self.data, self.runtime, None), *comparison.notes)
-            self.callbacks.on_compare(selection, notes)
+            notes = list_notes(self.recipe, self.data, self.runtime, None)
+            self.callbacks.on_compare(selection, (*notes, *([selection.note] if selection.note else ())))
             run.write_json(SELECTION, selection)
             write_environment(run, self.data, self.runtime, asked=self.asked)
             run_trials(selection, self.data, self.runtime, on_trial=keep, stop=stop)
@@ -252,7 +240,7 @@ class Session:
         chosen = selection.read_chosen()
         if request.minutes is None:
             return chosen
-        return refit_steps(chosen, request.minutes, self.data, self.runtime, comparison.started)
+        return refit_steps(chosen, request.minutes, self.data, self.runtime, self.started)
 
     def train_one(self, recipe: Recipe, path: Path, runtime: Runtime, group: Group, stop: threading.Event) -> None:
         """Train one recipe; raise TrainingStopped with the command that continues it."""
@@ -320,6 +308,8 @@ class Session:
 def is_automatic(request: TrainRequest, data: DataSet) -> bool:
     """Return whether the method is chosen by cross-validation: if asked for, and by default with a user's own data."""
     if request.method == AUTO:
+        if request.recipe is not None:
+            raise UserError("--method auto has recipes of its own; leave out --recipe, or name a --method.")
         return True
     return request.method is None and request.recipe is None and data.is_own
 
@@ -332,16 +322,17 @@ def plan_comparison(
     path: Path,
     automatic: bool,
     started: float,
-) -> Comparison | None:
+) -> Selection | None:
     """Return the candidates: all of the automatic choice, or the user's own method beside the labels alone.
 
     None if nothing is to be compared: the user wants no baseline, or the method uses the labels alone.
     """
     if request.resume and (kept := Run(path).read_selection()) is not None:
-        return Comparison(kept)
+        return kept
     if automatic:
         settings = request.list_settings()
-        candidates = list_candidates(data, request.labels, tuple(settings), request.align)
+        kind = choose_default_recipe(data, runtime.device.type) if data.is_own else None
+        candidates = list_candidates(data, request.labels, tuple(settings), request.align, kind)
         chosen = None
     elif request.baseline is False or not recipe.uses_unlabelled or not data.is_own:
         return None
@@ -353,16 +344,15 @@ def plan_comparison(
         chosen = recipe.title
     for _, _, one in candidates:
         check_pool(one, data)
-    measurable = [one for name, _, one in candidates if name != ESTIMATED_SHARES]  # which lacks its shares so far
+    measurable = [one for _, _, one in candidates if one.shares_by != "given"]  # those that lack no shares
     plan = plan_selection(measurable, data, runtime, request.minutes, started)
-    notes = []
+    note = None
     if not plan.fits and chosen is None:
         candidates = [candidate for candidate in candidates if not candidate[2].uses_unlabelled]
-        notes.append("the time is too short to learn from the unlabelled images, so only the labels are used.")
+        note = "the time is too short to learn from the unlabelled images, so only the labels are used."
     if plan.steps is not None:
         candidates = [(n, text, set_steps(one, plan.steps)) for n, text, one in candidates]
-    selection = begin_selection(candidates, data, plan.share, chosen, plan.seconds)
-    return Comparison(selection, started, tuple(notes))
+    return begin_selection(candidates, data, plan.share, chosen, plan.seconds, note)
 
 
 def set_steps(recipe: Recipe, steps: int) -> Recipe:
