@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from afda import __version__
 from afda.machine.runtime import Runtime
 from afda.registry import Metric
@@ -36,7 +34,6 @@ from afda.report.load_runs import LoadedRun, load_runs
 from afda.report.pictures import PictureCollector, SpriteSheet
 from afda.report.selection import SelectionPanel, describe_selection
 from afda.report.shares import SharesPanel, compare_shares
-from afda.runs.pool import describe_shift
 from afda.runs.schemas import Part
 from afda.runs.statistics import Interval, wilson_interval
 from afda.runs.verdict import Comparison, describe_error
@@ -58,16 +55,6 @@ class MetricText:
     direction: str
     term: bool
     """Whether it is a term of the loss."""
-
-
-@dataclass(frozen=True)
-class ClassShare:
-    """The shares of a class, from 0 to 1."""
-
-    name: str
-    labelled: float
-    unlabelled: float
-    """Estimated."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +87,6 @@ class RunReport:
     unlabelled: int
     outlier_share: float | None
     """The estimated share of unlabelled images that are unlike the labelled ones, if that was estimated."""
-    class_shares: list[ClassShare]
-    """The shares of each class among the labels and, estimated, among the unlabelled images."""
-    shift: str | None
-    """A sentence about shares that differ."""
     seed: int
     steps: int
     seconds: float
@@ -227,8 +210,6 @@ def collect_run(
         labels=result.labels,
         unlabelled=result.unlabelled,
         outlier_share=result.outlier_share,
-        class_shares=list_class_shares(run),
-        shift=describe_shift(result),
         seed=run.recipe.seed,
         steps=run.recipe.steps,
         seconds=result.seconds,
@@ -246,16 +227,6 @@ def collect_run(
         environment=run.environment.to_dict(),
         command=format_train_command(run),
     )
-
-
-def list_class_shares(run: LoadedRun) -> list[ClassShare]:
-    """Return the share of each class among the labels, and its estimate among the unlabelled images."""
-    estimated = run.result.estimated_shares
-    if estimated is None or run.data is None or run.split is None or not len(run.split.labelled):
-        return []
-    labels = run.data.train.y[torch.from_numpy(run.split.labelled)].tolist()
-    names = run.data.classes
-    return [ClassShare(name, labels.count(k) / len(labels), estimated.get(name, 0.0)) for k, name in enumerate(names)]
 
 
 def list_missing(run: LoadedRun, *, too_few: bool) -> list[str]:

@@ -22,8 +22,8 @@ from afda.runs import results
 from afda.runs.directory import CHECKPOINT, SNAPSHOT, WORKING_FILES, Run, format_csv, open_run
 from afda.runs.log import LogLine
 from afda.runs.model import save_model, serialise_model
-from afda.runs.selection import Selection
 from afda.runs.pool import list_unlike
+from afda.runs.selection import Selection
 from afda.training.alarms import find_alarm
 from afda.training.evaluations import LOG_LINES, EvaluationPlan, plan_evaluations
 from afda.training.loop import run_updates

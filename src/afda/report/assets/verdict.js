@@ -21,24 +21,10 @@ function verdict(run) {
     words.map((sentence) => h("p", { class: "lead" }, unbroken(sentence))),
     run.missing.length > 0 && h("div", { class: "missing", role: "note" }, run.missing.map((m) => h("p", {}, m))),
     facts(run),
-    h("h2", { class: "below" }, "Comparison with the supervised-only baseline"),
+    h("h2", { class: "below" }, "Comparison with the labels alone"),
     h("p", { class: "question" }, "Did the unlabelled images help?"),
     baselineComparison(run),
-    evaluated && classErrors(run, run.baseline === null ? null : values.runs[run.baseline]),
-    run.class_shares.length > 0 && classShares(run));
-}
-
-function classShares(run) {
-  const share = (value) => percent(100 * value, 1);
-  const rows = [...run.class_shares].sort((a, b) => b.unlabelled - a.unlabelled);
-  return h("details", { class: "below", id: "shares", open: run.shift !== null },
-    h("summary", {}, "Class shares of labelled and unlabelled images"),
-    paragraph("note", "Shares of the unlabelled images are estimated from the model's predictions.",
-      run.shift && ` In this run ${run.shift}`),
-    scrollable("Class shares", h("table", {},
-      h("thead", {}, h("tr", {}, ["class", "labelled", "unlabelled (estimate)"].map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, rows.map((row) => h("tr", {},
-        h("td", {}, row.name), h("td", {}, share(row.labelled)), h("td", {}, share(row.unlabelled))))))));
+    evaluated && classErrors(run, run.baseline === null ? null : values.runs[run.baseline]));
 }
 
 // With several seeds no single one, perhaps the luckiest, stands for all.
