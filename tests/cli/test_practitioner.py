@@ -61,10 +61,11 @@ def test_check(place):
 def test_train_within_minutes(run):
     result, selection = (json.loads((run / f"{name}.json").read_text()) for name in ("result", "selection"))
     (chosen,) = (one for one in selection["candidates"] if one["name"] == selection["chosen"])
-    assert json.loads((run / "recipe.json").read_text()) == chosen["recipe"]
+    recipe = json.loads((run / "recipe.json").read_text())
+    assert recipe == chosen["recipe"] | {"steps": recipe["steps"]}  # which fit into the time that was left
     assert chosen["trials"]
     assert not (run / "supervised-only").exists()
-    assert result["steps"] == chosen["recipe"]["steps"] >= 50
+    assert result["steps"] == recipe["steps"] >= 50
     assert result["test_error"] < 60
     assert result["labels"] == 400
     assert result["temperature"] != 1

@@ -182,13 +182,18 @@ def test_a_stopped_comparison_keeps_its_options_and_its_data(vectors, tmp_path):
     np.savez(data, **arrays, x_test=arrays["x"][:20] + 1e-3, y_test=np.arange(20) % 2)
     callbacks = TrainCallbacks(on_trial=lambda _: stop.set())
     with pytest.raises(TrainingStopped):
-        run_training(ask_automatic(str(data), out, no_test=True, baseline=True), callbacks=callbacks, stop=stop)
+        run_training(
+            ask_automatic(str(data), out, no_test=True, baseline=True, precision="bfloat16"),
+            callbacks=callbacks,
+            stop=stop,
+        )
     np.savez(data, x=arrays["x"] + 1, y=arrays["y"])
     with pytest.raises(UserError, match="have changed since it was started"):
         run_training(TrainRequest(str(data), out=out, resume=True))
     np.savez(data, **arrays, x_test=arrays["x"][:20] + 1e-3, y_test=np.arange(20) % 2)
     outcome = run_training(TrainRequest(str(data), out=out, resume=True))
     assert outcome.result.test_error is None
+    assert Run(out).read_environment().precision == "bfloat16"
     assert (outcome.baseline is not None) == outcome.recipe.uses_unlabelled
 
 

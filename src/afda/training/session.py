@@ -137,6 +137,8 @@ class Session:
             callbacks = TrainCallbacks(on_ready=callbacks.on_ready)
         begun, before = find_begun_run(request), read_environment(find_kept_run(request))
         request = restore_options(request, before, keep_threads=role.count == 1)
+        if begun is None and before.precision and request.precision == "auto":  # a checkpoint brings its own
+            request = replace(request, precision=before.precision)
         runtime = select_runtime(request.device, request.precision, role.choose_threads(request.threads))
         data = load_data(request, before, callbacks)
         if begun is not None and (trained_on := begun.read_recipe().data) != data.name:
