@@ -21,7 +21,6 @@ from afda.data.arrays import convert_inputs, from_arrays
 from afda.data.images import UNLABELLED, DataSet, Images
 from afda.errors import UserError
 from afda.machine.runtime import Runtime, keep_freed_memory, select_runtime
-from afda.measures import fit_temperature
 from afda.nets import Output
 from afda.recipe import Recipe
 from afda.recipes import recipe
@@ -124,9 +123,8 @@ class AFDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
                 raise ValueError("The loss stopped being a number; try a lower learning_rate.")
             self.model_ = training.make_model().eval().cpu()
             self.model_.zero_grad()
-            held_out = None if self.selection_ is None else self.selection_.collect_held_out()
-            if held_out is not None:
-                self.model_.temperature = fit_temperature(*held_out)
+            if self.selection_ is not None:
+                self.model_.temperature = self.selection_.fit_temperature() or 1.0
         self._shape = X.shape[1:]
         self._n_features_out = self.model_.classifier.features
         return self

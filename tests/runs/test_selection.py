@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from afda.measures import fit_temperature
 from afda.runs.selection import Candidate, Fold, Selection, Trial
 
 
@@ -40,14 +41,15 @@ def test_the_pool_is_used_if_it_helps():
     selection = make({"labels": [{0, 1, 2}] * 5, "pool": [{0}] * 5})
     chosen, reason = selection.choose()
     assert chosen.name == "pool"
-    assert reason == "its error is below that of labels by 20.0 points (standard error 5.7)"
+    common = "on the 50 images of both"
+    assert reason == f"its error {common} is below that of labels by 20.0 points with a standard error of 5.7"
 
 
 def test_the_labels_alone_are_kept_if_the_pool_does_harm():
     selection = make({"labels": [{0}] * 5, "pool": [{0, 1}] * 5})
     chosen, reason = selection.choose()
     assert chosen.name == "labels"
-    assert "the error of pool is higher by 10.0 points" in reason
+    assert "the error of pool on the 50 images of both is higher by 10.0 points" in reason
     assert make({"labels": [{0}] * 5, "pool": [{1}] * 5}).choose()[0].name == "labels"  # no more errors, no fewer
 
 
@@ -57,6 +59,18 @@ def test_few_labels_do_not_rule_the_pool_out():
     assert chosen.name == "pool"
     assert "too few to tell" in reason
     assert make({"labels": [{0}, {0}], "pool": [{0, 1, 2}, {0, 1}]}, **few).choose()[0].name == "labels"
+    # Another one, when the first has been dropped, must be better by more than the noise.
+    dropped = {"pool": [set(range(9))]}
+    assert make({"labels": [{0}, {0}], **dropped, "pool-b": [{0}, set()]}, **few).choose()[0].name == "labels"
+    assert make({"labels": [{0, 1}, {0}], **dropped, "pool-b": [{0}, set()]}, **few).choose()[0].name == "pool-b"
+
+
+def test_held_out_predictions_never_make_the_model_more_confident():
+    selection = make({"labels": [set()] * 5, "pool": [set()] * 5})
+    selection.chosen = "labels"
+    assert fit_temperature(*selection.collect_held_out()) < 1
+    assert selection.fit_temperature() == 1
+    assert make({"labels": [], "pool": []}, folds=0).fit_temperature() is None
 
 
 def test_errors_count_as_among_the_unlabelled_images():

@@ -164,9 +164,11 @@ def follow_training(quiet: bool, stop: threading.Event) -> "Iterator[TrainCallba
             if shown is not None:
                 shown.update(line)
 
-        def show_comparison(selection: Selection, notes: tuple[str, ...]) -> None:
+        def show_comparison(selection: Selection, notes: tuple[str, ...], warnings: tuple[str, ...]) -> None:
             nonlocal trials
             stack.close()
+            for warning in warnings:
+                console.print_warning(warning)
             for note in notes:
                 console.print_note(note)
             trials = stack.enter_context(TrialProgress(selection))

@@ -93,12 +93,16 @@ def find_source(name: str) -> type[Source]:
 def recipe(
     name: str, data: DataSet, method: str | None = None, align: str = "adversarial", labels: int | None = None
 ) -> Recipe:
-    """Return the named recipe with a method (`a+b` adds up two), an alignment (or `none`) and a number of labels."""
+    """Return the named recipe with a method (`a+b` adds up two), an alignment (or `none`) and a number of labels.
+
+    `afda` stands for the methods that the paper's AFDA adds alignment to.
+    """
     # Only data sets that can have this recipe are imported, so that a broken package does not harm the others.
     fitting = (one for one in (*list_names("data"), OWN) if name.startswith(f"{one}-"))
     found = {key: listed for one in fitting for key, listed in list_recipes_of(one)}.get(name)
     if found is None:
         raise unknown("recipe", name, list_recipes())
+    method = AFDA if method == "afda" else method
     made = found.named.build(data, method or found.named.method or AFDA, align, labels)
     return made.with_settings(select_applicable(made, found.named.cpu)) if found.short else made
 

@@ -220,8 +220,8 @@ def evaluate_final(
     validation, temperature = select_validation(data, split), model.temperature
     on_validation = on_test = None
     held_out = None if selection is None else selection.collect_held_out()
-    if held_out is not None:
-        temperature = fit_temperature(*held_out)
+    if selection is not None:
+        temperature = selection.fit_temperature() or temperature
     if validation is not None:
         logits = compute_outputs(model, validation.x, runtime).logits
         on_validation = compute_scores(logits, validation.y, data.classes)

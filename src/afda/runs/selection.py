@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from afda.measures import fit_temperature
 from afda.recipe import Recipe
 from afda.runs.schemas import Count, RunFile
 from afda.runs.statistics import Interval, corrected_t_test, wilson_interval
@@ -145,6 +146,10 @@ class Selection(RunFile):
         ratios = ratios.clip(1 / MOST_WEIGHT, MOST_WEIGHT)
         return {row: float(ratios[y]) for row, y in rows.items()}
 
+    def collect_common(self, first: Candidate, second: Candidate) -> list[int]:
+        """Return the rows of the images that both were tested on."""
+        return sorted(self.collect_mistakes(first).keys() & self.collect_mistakes(second).keys())
+
     def compare(self, first: Candidate, second: Candidate) -> tuple[float, float]:
         """Return by how much the first's error exceeds the second's on the images of both, and its standard error.
 
@@ -152,7 +157,7 @@ class Selection(RunFile):
         without images.
         """
         ours, theirs = self.collect_mistakes(first), self.collect_mistakes(second)
-        both, weight_of = sorted(ours.keys() & theirs.keys()), self.weigh_images()
+        both, weight_of = self.collect_common(first, second), self.weigh_images()
         if len(both) < 2:
             return 0.0, math.inf
         weights = np.array([weight_of[row] for row in both])
@@ -179,14 +184,20 @@ class Selection(RunFile):
         weighted = "" if self.shares is None else ", weighted by the estimated class shares"
         points = f"{abs(100 * excess):.1f} points"
         if math.isfinite(noise):
-            points += f" (standard error {100 * noise:.1f}{weighted})"
-        if excess > 0:
-            return strong, f"its error is below that of {simple.name} by {points}"
-        if self.has_few_images and excess >= -noise:
-            return strong, f"the labels are too few to tell it from {simple.name} (difference of {points})"
+            points += f" with a standard error of {100 * noise:.1f}"
+        common = f"on the {len(self.collect_common(simple, strong))} images of both{weighted}"
+        # What is doubtful goes in favour of AFDA, not of what is left when it has been dropped.
+        is_first = strong is next(candidate for candidate in self.candidates if candidate.uses_unlabelled)
+        few = self.has_few_images
+        if excess > (noise if few and not is_first else 0):
+            return strong, f"its error {common} is below that of {simple.name} by {points}"
+        if few and is_first and excess >= -noise:
+            return strong, f"the labels are too few to tell it from {simple.name}: {points} {common}"
         if excess == 0:
-            return simple, f"its error is the same as that of {strong.name}, which needs the unlabelled images"
-        return simple, f"the unlabelled images do not help: the error of {strong.name} is higher by {points}"
+            return simple, f"its error {common} is that of {strong.name}, which needs the unlabelled images"
+        if excess > 0:
+            return simple, f"the error of {strong.name} {common} is lower by no more than the noise: {points}"
+        return simple, f"the error of {strong.name} {common} is higher by {points}"
 
     def _choose_among(self, uses_unlabelled: bool) -> Candidate | None:
         """Return the preferred candidate of a kind, among those that were trained as often as any."""
@@ -215,6 +226,14 @@ class Selection(RunFile):
             return None
         logits = [row for trial in candidate.trials for row in trial.logits]
         return torch.tensor(logits), torch.tensor([k for trial in candidate.trials for k in self.folds[trial.fold].y])
+
+    def fit_temperature(self) -> float | None:
+        """Return the temperature that calibrates the chosen candidate's predictions for held-out images, if any.
+
+        It is 1 at least: the final training is longer and therefore more confident, never less.
+        """
+        held_out = self.collect_held_out()
+        return None if held_out is None else max(1.0, fit_temperature(*held_out))
 
     @property
     def held_out_rows(self) -> list[int]:

@@ -53,8 +53,8 @@ class TrainCallbacks:
     """Before the first update, when the data are loaded and everything is decided."""
     on_decode: Callable[[int, int], None] | None = None
     """With the number of image files that are decoded, and of all."""
-    on_compare: Callable[[Selection, tuple[str, ...]], None] = lambda selection, notes: None
-    """Before candidates are compared, with notes for the user."""
+    on_compare: Callable[[Selection, tuple[str, ...], tuple[str, ...]], None] = lambda selection, notes, warnings: None
+    """Before candidates are compared, with notes and warnings for the user."""
     on_trial: Callable[[TrialDone], None] = lambda _: None
     """After each training of a candidate."""
     on_start: Callable[[TrainingStart], None] = lambda _: None
@@ -226,7 +226,8 @@ class Session:
             if read_environment(run).data is not None:
                 check_data(run, self.data)
             notes = list_notes(self.recipe, self.data, self.runtime, None)
-            self.callbacks.on_compare(selection, (*notes, *([selection.note] if selection.note else ())))
+            notes += [selection.note] if selection.note else []
+            self.callbacks.on_compare(selection, tuple(notes), self.data.warnings)
             run.write_json(SELECTION, selection)
             write_environment(run, self.data, self.runtime, asked=self.asked)
             run_trials(selection, self.data, self.runtime, on_trial=keep, stop=stop)
@@ -282,7 +283,7 @@ class Session:
             step=training.step,
             is_baseline=is_baseline,
             notes=tuple(notes),
-            warnings=() if is_baseline else self.data.warnings,
+            warnings=() if known else self.data.warnings,
         )
 
     def summarise(self) -> TrainOutcome:
@@ -420,6 +421,11 @@ def list_notes(recipe: Recipe, data: DataSet, runtime: Runtime, recipe_name: str
         if data.is_own and recipe.preparation.flip and not data.preparation.flip:
             notes.append("images are flipped at random. Use --set preparation.flip=false to change this.")
     notes += data.notes
+    counts = data.train.y[data.train.y >= 0].bincount(minlength=len(data.classes)).tolist()
+    if data.is_own and (single := [name for name, count in zip(data.classes, counts, strict=True) if count == 1]):
+        more = f" and {len(single) - 3} more" if len(single) > 3 else ""
+        named = ", ".join(map(repr, single[:3])) + more
+        notes.append(f"with one label only, the error of a class cannot be estimated: {named}. Label more of them.")
     if recipe.preparation.normalise == "zca":
         notes.append("fitting the whitening of the images takes a minute or two.")
     if runtime.is_emulated:

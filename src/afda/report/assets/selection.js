@@ -26,8 +26,7 @@ function modelSelection(run) {
     trained && paragraph("note", "Each training lacked the labels of one of ", plural(panel.folds, "fold"),
       " and was tested on them",
       panel.steps_share < 1 && `; it had ${percent(100 * panel.steps_share, 0)} of the updates of the final training`, ". ",
-      dropped && "Candidates that were clearly worse were dropped early, so they have fewer trainings. ",
-      "A simpler candidate is kept unless another is better by more than the noise. ",
+      dropped && "Candidates with fewer trainings were clearly worse, or the time was up. ",
       "The lowest of several errors looks a little better than it is."));
 }
 

@@ -21,7 +21,7 @@ function verdict(run) {
     words.map((sentence) => h("p", { class: "lead" }, unbroken(sentence))),
     run.missing.length > 0 && h("div", { class: "missing", role: "note" }, run.missing.map((m) => h("p", {}, m))),
     facts(run),
-    h("h2", { class: "below" }, "Comparison with the supervised-only baseline"),
+    h("h2", { class: "below" }, "Comparison with the labels alone"),
     h("p", { class: "question" }, "Did the unlabelled images help?"),
     baselineComparison(run),
     evaluated && classErrors(run, run.baseline === null ? null : values.runs[run.baseline]));
