@@ -113,7 +113,7 @@ def test_headings(opened, page_file):
     tab = opened(page_file)
     headings = tab.locator("h2").all_inner_texts()
     assert headings == [
-        "Comparison with the supervised-only baseline",
+        "Comparison with the labels alone",
         *("Comparison of runs", "Training curves", "Discriminator", "Risk bound (Theorem 1)", "Embedding"),
         *("Class shares", "Confusion matrix", "Calibration", "Mistakes", "Label these next", "Reproducing this run"),
     ]

@@ -28,7 +28,7 @@ def request_in(few, tmp_path):
 def test_a_run_with_its_baseline(request_in):
     starts, lines = [], []
     compared, callbacks = [], {"on_start": starts.append, "on_log": lines.append}
-    callbacks["on_compare"] = lambda selection, notes: compared.append([one.name for one in selection.candidates])
+    callbacks["on_compare"] = lambda selection, *_: compared.append([one.name for one in selection.candidates])
     outcome = run_training(request_in(baseline=True), callbacks=TrainCallbacks(**callbacks))
     assert outcome.path == request_in().out
     assert outcome.result == Run(outcome.path).read_result()
