@@ -1,8 +1,8 @@
 """Compare rules for the automatic choice on tuning seeds: `python results/selection_rules.py`.
 
 `selection-rules.jsonl` has the cross-validated mistakes of each candidate and its test error, for eight tuning sets of
-`afda bench quality` and the seeds 103 and 104. A rule sees the mistakes only. Harm is the test error of what it takes minus that of the
-better of supervised-only and logistic regression, in mean over the seeds of a cell.
+`afda bench quality` and the seeds 103 and 104. A rule sees the mistakes only. Harm is the test error of what it takes
+minus that of the better of supervised-only and logistic regression, in mean over the seeds of a cell.
 """
 
 import json

@@ -13,7 +13,7 @@ from afda.training.run import fit, load_checkpoint
 from afda.training.state import begin
 
 ROOT = Path(afda.__file__).parent
-MOST_FILES = 13
+MOST_FILES = 12
 
 
 class Stopped(Exception):

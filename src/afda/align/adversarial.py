@@ -30,18 +30,19 @@ class Adversarial(WithDiscriminator):
         return AdversarialAlignment(context.features, **dict(self))
 
     def compete(self, step: Step) -> None:
-        rates = self.own_rates(step.rates)
+        rates = self.own_rates(step.rates) if self.hidden == "auto" else step.rates.rescale(self.learning_rate)
         step.owned.step(
             step.clean.features,
             len(step.batch.y),
             learning_rate=rates.learning_rate,
             beta1=rates.beta1,
-            weights=self.weigh_labelled(step),
+            weights=None if self.shares == "ignored" else self.weigh_labelled(step),
         )
 
     def loss(self, step: Step) -> Loss:
         mu = self.weight * schedules.rise_mu(step.t, self.gamma)
-        term = step.owned(step.clean.features, len(step.batch.y), mu, self.weigh_labelled(step))
+        weights = None if self.shares == "ignored" else self.weigh_labelled(step)
+        term = step.owned(step.clean.features, len(step.batch.y), mu, weights)
         return Loss({"alignment": term}, {"discriminator_accuracy": step.owned.accuracy, "mu": mu})
 
 
