@@ -320,13 +320,16 @@ def test_no_script_but_its_own_runs(opened, page_file, tmp_path):
     assert len(re.findall(r"(?:src|href)=\"(?!data:|#)", content)) == 0
 
 
-def test_screenshots_for_the_docs(opened, page_file, tmp_path):
-    """AFDA_SCREENSHOTS=run/report.html makes docs/images anew from that page; otherwise nothing is kept."""
+def test_screenshots_for_the_docs(opened, chosen_page, tmp_path):
+    """AFDA_SCREENSHOTS=run/report.html makes docs/images anew from that page; otherwise nothing is kept.
+
+    The page must be of a run whose method was chosen automatically.
+    """
     page = os.environ.get("AFDA_SCREENSHOTS")
     folder = DOCS / "images" if page else tmp_path
-    tab = opened(Path(page).resolve() if page else page_file)
+    tab = opened(Path(page).resolve() if page else chosen_page)
     tab.wait_for_timeout(500)
     tab.evaluate("document.querySelector('.bar').style.position = 'static'")  # else it covers the heading
-    for section, name in {"verdict": "report-verdict.png", "embedding": "report-map.png"}.items():
+    for section, name in {"selection": "report-selection.png", "embedding": "report-map.png"}.items():
         tab.locator(f"#{section}").screenshot(path=folder / name)
         assert (folder / name).stat().st_size > 10_000

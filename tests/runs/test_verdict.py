@@ -95,9 +95,11 @@ def test_error_in_words():
     first, optimistic = describe_error(make_result(range(5), part="validation"))
     assert "validation images" in first
     assert "optimistic" in optimistic
-    first, pessimistic = describe_error(make_result(range(5), part="cross_validation"))
+    first, reserved = describe_error(make_result(range(5), part="cross_validation"))
     assert first.startswith("5.00 % of the labelled images are misclassified by trainings without their labels: 5 of")
-    assert "pessimistic: it was measured with fewer labels, and mostly shorter trainings, than the final" in pessimistic
+    assert (
+        "too high, because it was measured with fewer labels, and mostly shorter trainings, than the final" in reserved
+    )
 
 
 @pytest.mark.parametrize(
