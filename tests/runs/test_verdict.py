@@ -97,9 +97,7 @@ def test_error_in_words():
     assert "optimistic" in optimistic
     first, reserved = describe_error(make_result(range(5), part="cross_validation"))
     assert first.startswith("5.00 % of the labelled images are misclassified by trainings without their labels: 5 of")
-    assert (
-        "too high, because it was measured with fewer labels, and mostly shorter trainings, than the final" in reserved
-    )
+    assert "too high, because it was measured with fewer labels, and mostly shorter trainings," in reserved
 
 
 @pytest.mark.parametrize(
