@@ -22,8 +22,8 @@ RESERVATIONS: dict[Part, str] = {
     ),
     "cross-validation": (
         "There is no test set, so this is the cross-validated error. It is a little too high, because it was measured "
-        "with fewer labels, and mostly shorter trainings, than the final model had; and a little too low, because it is "
-        "the best of several."
+        "with fewer labels, and mostly shorter trainings, than the final model had; and a little too low, because it "
+        "is the best of several."
     ),
 }
 ADVICE = (
