@@ -147,7 +147,7 @@ def test_a_note_says_that_nothing_is_held_out(afda, digits, tmp_path):
     code, _, stderr = afda("train", tmp_path / "few.npz", "--steps", 2, "--out", tmp_path / "run")
     assert code == 0
     assert "Note: there are too few labels (4 per class) to hold out a test set or a validation set" in stderr
-    assert "the error is estimated by cross-validation" in stderr
+    assert "candidates by cross-validation on the labels" in stderr
     result = Run(tmp_path / "run").read_result()
     assert (result.test_error, result.labels) == (None, 40)
     assert result.cross_validation.images == 40

@@ -252,7 +252,7 @@ def test_without_a_test_set_one_is_held_out(tmp_path):
             98,
             (98, None, None),
             "there are too few labels (49 per class) to hold out a test set or a validation set, so all of the labels "
-            "are used for training, and the error is estimated by cross-validation.",
+            "are used for training.",
         ),
         (
             100,

@@ -63,7 +63,7 @@ def test_a_group_never_takes_more_than_half_of_a_class():
     assert parts == {}
     assert notes == [
         "the groups of images are too large to hold out a test set or a validation set, so all of the labels are used "
-        "for training, and the error is estimated by cross-validation."
+        "for training."
     ]
 
 

@@ -11,7 +11,7 @@ from afda.machine.runtime import Runtime
 from afda.nets import BatchNorm, Networks
 from afda.nets.small import Small
 from afda.recipe import Recipe
-from afda.registry import list_names
+from afda.registry import find_plugin, list_names
 from afda.training.loop import make_step, run_updates
 from afda.training.state import begin
 
@@ -179,7 +179,10 @@ def test_the_teacher_averages_statistics_and_moves_none_itself():
     assert {int(m.num_batches_tracked) for m in student.modules() if isinstance(m, BatchNorm)} == {3}
 
 
-@pytest.mark.parametrize("method", [name for name in list_names("methods") if name != "supervised"])
+UNLABELLED = [name for name in list_names("methods") if find_plugin("methods", name).uses_unlabelled]
+
+
+@pytest.mark.parametrize("method", UNLABELLED)
 @pytest.mark.parametrize("separate", [True, False])
 def test_the_passes_of_a_method_move_nothing(method, separate):
     how = {"batchnorm": "apart"} if separate else {"batchnorm": "together", "statistics": "both"}
