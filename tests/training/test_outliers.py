@@ -116,3 +116,14 @@ def test_weights_survive_a_stop(some_digits, tmp_path, monkeypatch):
     assert_same(whole, train_until(made, some_digits, tmp_path / "parts"))
     kept = train_until(made.with_settings(["outliers=keep"]), some_digits, tmp_path / "kept")
     assert read_weights(kept) != read_weights(whole)
+
+
+def test_a_pool_of_nothing_but_outliers_still_trains(tmp_path):
+    random = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    x = np.concatenate([random.normal(size=(120, 8)) + 4 * np.eye(3, 8)[y], -30 + random.normal(size=(60, 8))])
+    data = from_arrays(x.astype(np.float32), np.concatenate([y, np.full(60, -1)]))
+    made = recipe("own-vectors", data, "vat", "none").with_settings(["steps=60"])
+    result = train(made, data, tmp_path / "run", on=CPU).read_result()
+    assert result.outlier_share > 0.9
+    assert sum(result.estimated_shares.values()) == pytest.approx(1, abs=1e-3)
