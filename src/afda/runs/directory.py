@@ -156,11 +156,8 @@ class Run:
         self.unlock()
 
 
-def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Run:
-    """Create and lock the directory of a run, or open an existing one to resume or overwrite it.
-
-    Without `resume` and `overwrite` an existing run is refused; any other directory is refused always.
-    """
+def lock_directory(path: Path) -> Run:
+    """Create the directory of a run if there is none, and lock it; refuse any other directory."""
     run = Run(path)
     with explain_os_errors(path):
         if path.exists() and not path.is_dir():
@@ -169,6 +166,15 @@ def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: boo
         if list_contents(path) and not run.begun:
             raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
     run.lock()
+    return run
+
+
+def open_run(path: Path, recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Run:
+    """Create and lock the directory of a run, or open an existing one to resume or overwrite it.
+
+    Without `resume` and `overwrite` an existing run is refused; any other directory is refused always.
+    """
+    run = lock_directory(path)
     try:
         exists = (path / "recipe.json").exists()
         if exists and not (resume or overwrite):
@@ -203,14 +209,7 @@ def open_selection(path: Path, *, resume: bool = False, overwrite: bool = False)
 
     Without `resume` and `overwrite` an existing run is refused; any other directory is refused always.
     """
-    run = Run(path)
-    with explain_os_errors(path):
-        if path.exists() and not path.is_dir():
-            raise UserError(f"{path} is a file; choose another --out.")
-        path.mkdir(parents=True, exist_ok=True)
-        if list_contents(path) and not run.begun:
-            raise UserError(f"{path} is not the directory of a run, so it is left alone; choose another --out.")
-    run.lock()
+    run = lock_directory(path)
     try:
         if not (resume or overwrite):
             refuse_existing(path)
