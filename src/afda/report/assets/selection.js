@@ -27,7 +27,7 @@ function modelSelection(run) {
       " and was tested on them",
       panel.steps_share < 1 && `; it had ${percent(100 * panel.steps_share, 0)} of the updates of the final training`, ". ",
       dropped && "Candidates with fewer trainings were clearly worse, or the time was up. ",
-      "The lowest of several errors looks a little better than it is."));
+      "The lowest of several errors is a little too low."));
 }
 
 function dot(colour) {
